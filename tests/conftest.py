@@ -36,6 +36,7 @@ STARTS_PROCESSES = re.compile(
 )
 """What a file of tests says that starts processes, itself or by one of the harnesses."""
 CORPUS_REPORTS = pytest.StashKey[dict[str, str]]()
+NO_REPORTS: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,7 +84,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of several hands its part of the report to the one who prints it."""
     output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["corpus_reports"] = session.config.stash.get(CORPUS_REPORTS, {})
+        output["corpus_reports"] = session.config.stash.get(CORPUS_REPORTS, NO_REPORTS)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -99,7 +100,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in again:
         terminalreporter.section(f"told twice; the first try of {report.nodeid}")
         terminalreporter.write_line(report.longreprtext)
-    for part, text in sorted(terminalreporter.config.stash.get(CORPUS_REPORTS, {}).items()):
+    for part, text in sorted(terminalreporter.config.stash.get(CORPUS_REPORTS, NO_REPORTS).items()):
         terminalreporter.section(f"corpus of logs, {part}")
         terminalreporter.write_line(text)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiles.vocabulary import VerdictWord
+from profiles.vocabulary import VerdictWord as V
 from tests.support.cases.rows import FOLDER, rows, tables, values
 from workflows.model.cluster import Pod
 from workflows.model.manifest import Condition
@@ -15,20 +16,20 @@ from workflows.model.manifest import Condition
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def test_sums(figures: tuple[int, ...], verdict: VerdictWord = VerdictWord.PASS, pod: Pod | None = None) -> None:
-    """What tables below are made for."""
+def a_test() -> Callable[..., None]:
+    """What tables below are made for, each time anew."""
 
+    def test_sums(figures: tuple[int, ...], verdict: V = V.PASS, pod: Pod | None = None) -> None: ...
 
-test_sums.__test__ = False  # type: ignore[attr-defined]
+    return test_sums
 
 
 def made(folder: Path, text: str) -> dict[str | None, dict[str, Any]]:
     """The arguments of each test that a table makes, by its name."""
     (folder / "area").mkdir()
     (folder / "area" / "numbers.yaml").write_text(f"sums:\n{text}\n", encoding="utf-8")
-    copy: Any = type(test_sums)(test_sums.__code__, globals(), "test_sums", test_sums.__defaults__)
-    copy.__annotations__ = test_sums.__annotations__
-    (mark,) = rows("area/numbers", folder)(copy).pytestmark
+    marked: Any = rows("area/numbers", folder)(a_test())
+    (mark,) = marked.pytestmark
     return {one.id: dict(zip(mark.args[0], one.values, strict=True)) for one in mark.args[1]}
 
 
@@ -38,10 +39,10 @@ def test_a_value_is_what_the_argument_wants(tmp_path: Path) -> None:
     assert made(tmp_path, text + "- {case: the rest is as ever, figures: []}") == {
         "all is said": {
             "figures": (2, 2),
-            "verdict": VerdictWord.FAIL,
+            "verdict": V.FAIL,
             "pod": Pod("p", conditions=(Condition("Ready", "True"),)),
         },
-        "the rest is as ever": {"figures": (), "verdict": VerdictWord.PASS, "pod": None},
+        "the rest is as ever": {"figures": (), "verdict": V.PASS, "pod": None},
     }
 
 

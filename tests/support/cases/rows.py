@@ -27,6 +27,7 @@ from tests.support.cases.yaml_files import LOADER
 FOLDER = Path(__file__).parents[2] / "tables"
 Test = TypeVar("Test", bound=Callable[..., object])
 T = TypeVar("T")
+FORBID = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 CASE = "case"
 """The column that names a row: the sentence that holds for it, and the name of its test."""
 
@@ -45,8 +46,9 @@ class Row:
         Raises:
             ValueError: a column is missing or unknown, or its value of another type.
         """
+        columns: Any = TypedDict  # of names that are known only now
         fields = {name: NotRequired[kind] if name in optional else kind for name, kind in types.items()}
-        shape: Any = with_config(ConfigDict(extra="forbid", arbitrary_types_allowed=True))(TypedDict("Columns", fields))
+        shape: Any = with_config(FORBID)(columns("Columns", fields))
         try:
             return TypeAdapter[dict[str, Any]](shape).validate_python(self.columns)
         except ValidationError as error:

@@ -59,15 +59,32 @@ UNKNOWN = Expect(V.UNKNOWN, V.UNKNOWN, F.UNKNOWN)
 UNKNOWN_WARNING = Expect(V.UNKNOWN, V.PASS, F.NONE, "warning")
 GPU = fails(F.GPU_HARDWARE, A.QUARANTINE)
 SLOW_GPU = fails(F.GPU_HARDWARE, A.QUARANTINE, certain=False)
-DRIVER = fails(F.GPU_DRIVER, A.DRAIN)
-SLOW_DRIVER = fails(F.GPU_DRIVER, A.DRAIN, certain=False)
 LINK = fails(F.FABRIC, A.QUARANTINE, certain=False)
-HEAT = fails(F.THERMAL_POWER, A.REPAIR, certain=False)
-SETTING = fails(F.CONFIG, A.REPAIR)
-WRONG_SETTING = fails(F.CONFIG, A.REPAIR, certain=False)
-DISK = fails(F.STORAGE, A.REPAIR, certain=False)
-NAMES = fails(F.RENDEZVOUS, A.REPAIR, certain=False)
-LOCKED_UP = fails(F.NODE_LOST, A.QUARANTINE)
+EXPECTED = {
+    "passes": PASSES,
+    "passes_quietly": PASSES_QUIETLY,
+    "warned_of": WARNED_OF,
+    "unknown": UNKNOWN,
+    "unknown_warning": UNKNOWN_WARNING,
+    "gpu": GPU,
+    "slow_gpu": SLOW_GPU,
+    "driver": fails(F.GPU_DRIVER, A.DRAIN),
+    "slow_driver": fails(F.GPU_DRIVER, A.DRAIN, certain=False),
+    "link": LINK,
+    "heat": fails(F.THERMAL_POWER, A.REPAIR, certain=False),
+    "setting": fails(F.CONFIG, A.REPAIR),
+    "wrong_setting": fails(F.CONFIG, A.REPAIR, certain=False),
+    "disk": fails(F.STORAGE, A.REPAIR, certain=False),
+    "names": fails(F.RENDEZVOUS, A.REPAIR, certain=False),
+    "locked_up": fails(F.NODE_LOST, A.QUARANTINE),
+    "stuck": fails(F.HANG, A.DRAIN),
+    "offer": fails(F.SCHEDULING, A.REPAIR, certain=False),
+    "program": fails(F.PROCESS_KILLED, A.REPAIR, certain=False),
+    "held": fails(F.GPU_OOM, A.REPAIR, certain=False),
+    "wrong_values": fails(F.NUMERIC, A.QUARANTINE),
+    "slow": fails(F.STRAGGLER, A.VALIDATE, certain=False),
+}
+"""By the words of tables."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,11 @@ class Case:
         """Who looks: a program or a probe of ours."""
         own = check_of(self.check)
         return own.probe.name if own.probe else own.command[0]
+
+
+def on_each(name: str, kinds: Sequence[str], check: str, expect: str, make: Make, changed: str = "") -> list[Case]:
+    """The same on several kinds of hardware; `expect` is a word of `EXPECTED`."""
+    return [Case(f"{name} ({kind})", kind, check, EXPECTED[expect], make, changed) for kind in kinds]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from profiles.loading.load import load_hardware
-from tests.support.faults import cases_amd, cases_compute, cases_host, cases_node, cases_nvidia
+from tests.support.faults import cases_amd, cases_compute, cases_node, cases_nvidia
 from tests.support.faults.cases import Case
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "fault-matrix.md"
@@ -22,7 +22,6 @@ CASES: tuple[Case, ...] = (
     *cases_nvidia.CASES,
     *cases_amd.CASES,
     *cases_node.CASES,
-    *cases_host.CASES,
     *cases_compute.CASES,
 )
 VERDICTS = ("pass", "fail", "unknown")

@@ -19,6 +19,7 @@ from flows.decisions.policy import BY_RULE, POLICY, FaultPolicy, RetryPrior, pol
 from flows.decisions.recovery.odds import Tally, chance
 from flows.decisions.recovery.situation import MAY_BE_HARDWARE
 from profiles.vocabulary import Action, FaultClass
+from tests.support.cases.rows import rows
 
 F = FaultClass
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,18 +131,7 @@ def _names_class(node: ast.expr | None) -> bool:
     return ast.unparse(node.value) in ("F", "FaultClass")
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("HARD = frozenset({F.GPU_HARDWARE, FaultClass.FABRIC})", [1]),
-        ("if kind in (F.PREEMPTED, F.STRAGGLER): pass", [1]),
-        ("WAITS = {F.STORAGE: 5.0, F.NONE: 1.0}", [1]),
-        ("DATA, STORAGE = F.DATA, F.STORAGE", []),
-        ("CHECKS = {'tools': F.GPU_DRIVER, 'mounts': F.STORAGE}", []),
-        ("ENDS = ((F.CONFIG, 0.4), (F.UNKNOWN, 0.3))", []),
-        ("if kind is F.UNKNOWN or kind in (F.NONE,): pass", []),
-    ],
-)
+@rows("decisions/policy")
 def test_a_list_of_classes_is_seen(line: str, found: list[int]) -> None:
     assert list(lists_of_classes(ast.parse(line))) == found
 

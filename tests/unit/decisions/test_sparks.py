@@ -2,29 +2,14 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.decisions.text import BROKEN, LEVELS, bar, sparkline
+from tests.support.cases.rows import rows
 
 
-@pytest.mark.parametrize(
-    ("values", "width", "drawn"),
-    [
-        ([], 8, ""),
-        ([None, None], 8, ""),
-        ([1.0], 0, ""),
-        ([1.0], 8, "▅"),
-        ([2.0, 2.0, 2.0], 8, "▅▅▅"),
-        ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 8, "▁▂▃▄▅▆▇█"),
-        ([8.0, None, 0.0], 8, "█▁"),
-        ([1.0, math.nan, 2.0], 8, "▁x█"),
-        ([1.0, math.inf, 2.0, 2.0], 2, "x▅"),
-        ([0.0, 0.0, 4.0, 4.0], 2, "▁█"),
-        ([-1.7e308, 1.7e308], 2, "▁█"),
-    ],
-)
+@rows("decisions/sparks")
 def test_numbers_become_characters(values: list[float | None], width: int, drawn: str) -> None:
     assert sparkline(values, width) == drawn
 

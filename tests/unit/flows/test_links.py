@@ -24,6 +24,7 @@ from tasks.cluster import using
 from tasks.context import at_hand
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
+from tests.support.cases.rows import rows
 from tests.support.fakes.fabrics import ORDINARY, Fault, World, leaf_spine, untold, world_of
 from tests.support.fakes.linked_nodes import LinkedNodes
 from tests.support.faults.node_faults import local
@@ -255,15 +256,7 @@ def test_what_single_nodes_showed_is_not_forgotten(stage: Stage) -> None:
     assert stage.kept()["n0"] == "pass"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "both"),
-    [
-        ("pass", "pass", "pass"),
-        ("pass", "unknown", "unknown"),
-        ("unknown", "fail", "fail"),
-        ("fail", "pass", "fail"),
-    ],
-)
+@rows("flows/links")
 def test_two_grades_of_a_node_are_the_worse_one(one: str, other: str, both: str) -> None:
     grades = [NodeGrade("n", VerdictWord(word), ({"check": word},)) for word in (one, other)]
     assert str(joined(grades[0], grades[1]).verdict) == str(joined(grades[1], grades[0]).verdict) == both

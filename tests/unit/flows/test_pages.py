@@ -23,6 +23,7 @@ from flows.pages.style import LOOKS, fill_of, patterns
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState, Tile
 from tests.support.builders.simulated_runs import NOON, Simulation, resolved
+from tests.support.cases.rows import rows
 from workflows.model.records import RunRecord, StepRow, Story
 
 VOID = frozenset({"meta", "br"})
@@ -160,20 +161,7 @@ def test_a_waterfall_ends_where_the_productive_part_begins() -> None:
     assert bars == [(0.0, 1000.0), (700.0, 300.0), (500.0, 200.0), (0.0, 500.0)]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (None, "-"),
-        (0.0, "0 s"),
-        (0.0123, "0.0123 s"),
-        (59.4, "59.4 s"),
-        (60.0, "1 min"),
-        (3599.9, "1 h"),
-        (7265.0, "2 h 1 min"),
-        (86400.0, "1 d"),
-        (90_000.0 * 24, "25 d"),
-    ],
-)
+@rows("flows/pages")
 def test_durations_are_told_in_two_units(seconds: float | None, said: str) -> None:
     assert duration(seconds) == said
 

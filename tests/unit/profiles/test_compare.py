@@ -6,24 +6,14 @@ import pytest
 
 from profiles.loading import load
 from profiles.resolve import Resolved, differences, digest
+from tests.support.cases.rows import rows
 
 
 def _resolved(*overrides: str) -> Resolved:
     return load.resolve(load.load_run("demo", overrides), load.load_cluster("local"))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "lines"),
-    [
-        (["steps=100"], ["steps: 240 -> 100"]),
-        (["roles.trainer.replicas=3", "seed=8"], ["roles.trainer.replicas: 2 -> 3", "seed: 7 -> 8"]),
-        (["roles.trainer.environment.NEW=1"], ['roles.trainer.environment.NEW: (not set) -> "1"']),
-        (["recovery.mode=ask"], ['recovery.mode: "act" -> "ask"']),
-        (["roles.trainer.preload=[]"], ['roles.trainer.preload: ["numpy", "workflows.programs.demo.train"] -> []']),
-        (["description=other", "verified=true"], []),
-        ([], []),
-    ],
-)
+@rows("profiles/compare")
 def test_differences_name_fields_as_overrides_do(overrides: list[str], lines: list[str]) -> None:
     old, new = _resolved(), _resolved(*overrides)
     assert differences(old, new) == lines

@@ -12,6 +12,7 @@ from profiles.fields import annotation_at, expected, field_names, holds_text, is
 from profiles.loading.document import FieldPath
 from profiles.run import RunProfile
 from profiles.values import amount, did_you_mean, nearest
+from tests.support.cases.rows import rows
 from tests.support.generators.profile_reference import BEGIN, END, models, reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "profiles.md"
@@ -45,41 +46,12 @@ def test_all_models_of_the_profiles_are_documented() -> None:
     assert below(Value) - {"Value"} == {model.__name__ for model in ALL}
 
 
-@pytest.mark.parametrize(
-    ("path", "known"),
-    [
-        ((), True),
-        (("roles", 0, "environment", "X"), True),
-        (("roles", 0, "resources", "gpus"), True),
-        (("by_hardware", "x", "resources", "gpus"), True),
-        (("roles", "trainer"), False),
-        (("roles", 0, "nothing"), False),
-        (("steps", "x"), False),
-        (("roles", 0, "environment", "X", "Y"), False),
-    ],
-)
+@rows("profiles/fields")
 def test_a_path_leads_to_an_annotation_or_nowhere(path: FieldPath, known: bool) -> None:
     assert (annotation_at(RunProfile, path) is not None) == known
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "leaves", "what"),
-    [
-        (("steps",), False, False, "a whole number"),
-        (("name",), True, True, "text"),
-        (("progress", "framework"), True, True, "one of the words"),
-        (("recovery", "mode"), True, True, "one of the words"),
-        (("recovery", "ask_before"), False, True, "a list"),
-        (("recovery", "ask_before", 0), True, True, "one of the words"),
-        (("roles",), False, False, "a list"),
-        (("roles", 0, "command"), False, True, "a list"),
-        (("roles", 0, "environment"), False, True, "a mapping"),
-        (("roles", 0, "resources"), False, False, "a mapping of fields"),
-        (("roles", 0, "resources", "cpu"), True, True, "text"),
-        (("roles", 0, "resources", "gpus"), False, False, "a whole number"),
-        (("roles", 0, "forkable"), False, False, "true or false"),
-    ],
-)
+@rows("profiles/fields")
 def test_an_annotation_is_told_in_words(path: FieldPath, text: bool, leaves: bool, what: str) -> None:
     annotation = annotation_at(RunProfile, path)
     assert (is_text(annotation), holds_text(annotation)) == (text, leaves)
@@ -99,31 +71,12 @@ def test_the_words_of_closed_vocabularies() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ((), ""),
-        (("roles", 0, "image"), "roles[0].image"),
-        (("pools", 1, "labels", "a.b/c"), 'pools[1].labels["a.b/c"]'),
-        (("a", ""), 'a[""]'),
-    ],
-)
+@rows("profiles/fields")
 def test_a_path_is_written_as_overrides_read_it(path: FieldPath, text: str) -> None:
     assert written(path) == text
 
 
-@pytest.mark.parametrize(
-    ("word", "known", "guess"),
-    [
-        ("replica", ["replicas", "image"], "replicas"),
-        ("Replicas", ["replicas"], "replicas"),
-        ("by-hardware", ["by_hardware"], "by_hardware"),
-        ("zzz", ["replicas", "image"], ""),
-        ("", ["replicas"], ""),
-        ("x" * 10_000, ["replicas"], ""),
-        ("replicas", [], ""),
-    ],
-)
+@rows("profiles/fields")
 def test_did_you_mean(word: str, known: list[str], guess: str) -> None:
     assert nearest(word, known) == guess
     assert (f'did you mean "{guess}"' in did_you_mean(word, known)) == bool(guess)
@@ -133,20 +86,7 @@ def test_a_long_list_of_known_words_is_cut() -> None:
     assert "… (6 more)" in did_you_mean("zzz", [f"word{index}" for index in range(30)])
 
 
-@pytest.mark.parametrize(
-    ("quantity", "value"),
-    [
-        ("1", 1),
-        ("500m", 0.5),
-        ("1.5", 1.5),
-        ("16Gi", 16 * 2**30),
-        ("24629308Ki", 24629308 * 2**10),
-        ("2k", 2000),
-        ("1P", 1e15),
-        ("1Pi", 2**50),
-        ("3M", 3e6),
-    ],
-)
+@rows("profiles/fields")
 def test_quantities_are_counted_as_kubernetes_does(quantity: str, value: float) -> None:
     assert float(amount(quantity)) == value
 

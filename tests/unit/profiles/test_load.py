@@ -9,6 +9,7 @@ import pytest
 from profiles.errors import ProfileError
 from profiles.loading import load
 from profiles.values import Value
+from tests.support.cases.rows import rows
 
 SMALL = "name: small\nroles:\n  - name: trainer\n    image: i\n    command: [a, b]\n"
 
@@ -74,27 +75,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     assert "no regular file" in _refusal(str(tmp_path / "pipe.yaml")).reason
 
 
-@pytest.mark.parametrize(
-    ("change", "field", "words"),
-    [
-        ("imagge: i", "roles[0].imagge", 'did you mean "image"'),
-        ("replicas: '2'", "roles[0].replicas", 'must be a whole number, got "2"'),
-        ("replicas: 2.0", "roles[0].replicas", "must be a whole number, got 2.0"),
-        ("replicas: true", "roles[0].replicas", "must be a whole number, got true"),
-        ("replicas: 0", "roles[0].replicas", "at least 1"),
-        ("replicas: []", "roles[0].replicas", "must be a whole number"),
-        ("replicas:", "roles[0].replicas", "must be a whole number, got null"),
-        ("environment: {A: 1}", "roles[0].environment.A", 'in quotes, e.g. "1"'),
-        ("environment: {a-b: x}", "roles[0].environment.a-b", "letters, digits and `_`"),
-        ("environment: [A]", "roles[0].environment", "a mapping"),
-        ("resources: {gpu: 8}", "roles[0].resources.gpu", 'did you mean "gpus"'),
-        ("resources: {memory: 16GB}", "roles[0].resources.memory", "a quantity"),
-        ("resources: 8", "roles[0].resources", "a mapping of fields"),
-        ("on_failure: restart!", "roles[0].on_failure", 'did you mean "restart"'),
-        ("secret_environment: [{name: A, secret: s}]", "roles[0].secret_environment[0].key", "is missing"),
-        ("preload: numpy", "roles[0].preload", "a list"),
-    ],
-)
+@rows("profiles/load")
 def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, change: str, field: str, words: str) -> None:
     path = _file(tmp_path, "mine.yaml", SMALL + f"    {change}\n")
     refusal = _refusal(path)

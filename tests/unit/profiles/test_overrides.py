@@ -7,46 +7,20 @@ import pytest
 from profiles.errors import ProfileError
 from profiles.loading import load
 from profiles.run import RunProfile
+from tests.support.cases.rows import rows
+
+Value = str | int | float | bool | None | tuple[str, ...]
 
 
 def _at(value: Any, path: str) -> Any:
     for step in path.split("."):
-        value = value[int(step)] if step.isdigit() else value[step] if isinstance(value, dict) else getattr(value, step)
+        here: Any = value
+        value = here[int(step)] if step.isdigit() else here[step] if isinstance(value, dict) else getattr(here, step)
     return value
 
 
-@pytest.mark.parametrize(
-    ("override", "path", "expected"),
-    [
-        ("steps=100", "steps", 100),
-        ("roles[0].replicas=4", "roles.0.replicas", 4),
-        ("roles.trainer.replicas=4", "roles.0.replicas", 4),
-        ("roles.trainer.forkable=false", "roles.0.forkable", False),
-        ("roles.trainer.environment.OMP_NUM_THREADS=8", "roles.0.environment.OMP_NUM_THREADS", "8"),
-        ("roles.trainer.environment.NEW=true", "roles.0.environment.NEW", "true"),
-        ('roles.trainer.environment["NEW"]=null', "roles.0.environment.NEW", "null"),
-        ("roles.trainer.command[1]=other.py", "roles.0.command.1", "other.py"),
-        ("roles.trainer.command=[python3, train.py, 5]", "roles.0.command", ("python3", "train.py", "5")),
-        ("roles.trainer.resources.gpus=8", "roles.0.resources.gpus", 8),
-        ("roles.trainer.resources.cpu=2", "roles.0.resources.cpu", "2"),
-        ("roles.trainer.resources.cpu=null", "roles.0.resources.cpu", None),
-        ("roles.trainer.resources.gpus=null", "roles.0.resources.gpus", None),
-        ("hardware=[h200, mi300x]", "hardware", ("h200", "mi300x")),
-        ("description=a: b # c = d", "description", "a: b # c = d"),
-        ("description=", "description", ""),
-        ("budget.gpu_hours=1e3", "budget.gpu_hours", 1000.0),
-        ("budget.gpu_hours=5", "budget.gpu_hours", 5.0),
-        ("recovery.mode=ask", "recovery.mode", "ask"),
-        ("recovery=patient", "recovery.name", "patient"),
-        ("recovery.restarts.tokens=2", "recovery.restarts.tokens", 2),
-        ("recovery.ask_before=[new-attempt, repair]", "recovery.ask_before", ("new-attempt", "repair")),
-        ("by_hardware.h200.image=nvidia", "by_hardware.h200.image", "nvidia"),
-        ("by_hardware.h200.resources.gpus=4", "by_hardware.h200.resources.gpus", 4),
-        ("checkpoint={interval_steps: 5}", "checkpoint.interval_steps", 5),
-        ("topology.required=true", "topology.required", True),
-    ],
-)
-def test_an_override_changes_one_field_by_its_type(override: str, path: str, expected: Any) -> None:
+@rows("profiles/overrides")
+def test_an_override_changes_one_field_by_its_type(override: str, path: str, expected: Value) -> None:
     assert _at(load.load_run("demo", [override]), path) == expected
 
 
@@ -64,42 +38,7 @@ def test_a_cluster_takes_overrides_of_keys_with_dots() -> None:
     assert cluster.pools[0].nodes == 9
 
 
-@pytest.mark.parametrize(
-    ("override", "field", "words"),
-    [
-        ("step=100", "step", 'did you mean "steps"'),
-        ("roles[0].replica=4", "roles[0].replica", 'did you mean "replicas"'),
-        ("roles.trianer.replicas=4", "roles.trianer", 'did you mean "trainer"'),
-        ("roles[3].replicas=4", "roles[3]", "the list has 1"),
-        ("roles.trainer.resource.gpus=1", "roles[0].resource", 'did you mean "resources"'),
-        ("recovery.hang.init_second=1", "recovery.hang.init_second", 'did you mean "init_seconds"'),
-        ("recovery=patiant", "recovery", 'did you mean "patient"'),
-        ("steps.more=1", "steps.more", "steps has no fields inside"),
-        ("steps", "steps", "field=value"),
-        ("=5", "--set", "field=value"),
-        ("..steps=5", "..steps", "is no path"),
-        ("roles[x].replicas=5", "roles[x].replicas", "is no path"),
-        ("steps=many", "steps", "a whole number"),
-        ("steps=1.5", "steps", "a whole number"),
-        ("steps=true", "steps", "a whole number"),
-        ("steps=", "steps", "a whole number"),
-        ("steps=-1", "steps", "at least 0"),
-        ("steps=[1", "steps", "not valid YAML"),
-        ("roles.trainer.replicas=0", "roles[0].replicas", "at least 1"),
-        ("roles.trainer.forkable=yes", "roles[0].forkable", "true or false"),
-        ("roles.trainer.command=python3", "roles[0].command", "a list"),
-        ("hardware=h200", "hardware", "a list"),
-        ("hardware=[]", "hardware", "at least 1"),
-        ("recovery.mode=acts", "recovery.mode", 'did you mean "act"'),
-        ("progress.framework=megatrn", "progress.framework", 'did you mean "megatron"'),
-        ("progress.framework=regex", "progress.pattern", "framework is `regex`"),
-        ("roles.trainer.resources.memory=5 GB", "roles[0].resources.memory", "16Gi"),
-        ("name=No Good", "name", "lower-case"),
-        ("extends=demo", "extends", "no such field"),
-        ("budget.gpu_hours=.nan", "budget.gpu_hours", "finite"),
-        ("roles.trainer.environment.1X=a", "roles[0].environment.1X", "not starting with a digit"),
-    ],
-)
+@rows("profiles/overrides")
 def test_a_wrong_override_names_the_field_and_what_to_do(override: str, field: str, words: str) -> None:
     with pytest.raises(ProfileError) as caught:
         load.load_run("demo", [override])

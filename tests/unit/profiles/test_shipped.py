@@ -7,6 +7,7 @@ import pytest
 from profiles.hardware import HardwareProfile
 from profiles.loading import load
 from profiles.run import RunProfile
+from tests.support.cases.rows import rows
 from workflows.attempt import placeholders
 from workflows.programs.demo import train
 
@@ -17,57 +18,6 @@ VALUES = {"steps": "240", "seed": "7", "checkpoint_dir": "/c", "interval_steps":
 
 # Limits that public health checks apply to healthy nodes, or targets they drive them to. No such figure can lie above
 # what the hardware can do. (hardware, quantity, figure, unit, who)
-MEASURED = [
-    ("a100", "pcie_bandwidth", 21, "GB/s", "Azure NHC"),
-    ("h100", "pcie_bandwidth", 48, "GB/s", "Azure NHC"),
-    ("h200", "pcie_bandwidth", 48, "GB/s", "Azure NHC"),
-    ("mi250x", "pcie_bandwidth", 12, "GB/s", "Azure NHC"),
-    ("mi300x", "pcie_bandwidth", 48, "GB/s", "Azure NHC"),
-    ("a100", "gpu_to_gpu_bandwidth", 238, "GB/s", "Azure NHC"),
-    ("h100", "gpu_to_gpu_bandwidth", 335, "GB/s", "Azure NHC"),
-    ("h200", "gpu_to_gpu_bandwidth", 335, "GB/s", "Azure NHC"),
-    ("gb200", "gpu_to_gpu_bandwidth", 613, "GB/s", "Crusoe"),
-    ("mi250x", "gpu_to_gpu_bandwidth", 120, "GB/s", "Azure NHC"),
-    ("mi300x", "gpu_to_gpu_bandwidth", 44, "GB/s", "Azure NHC"),
-    ("mi355x", "gpu_to_gpu_bandwidth", 54.9, "GB/s", "Primus-SaFE Bench, TransferBench"),
-    ("a100", "all_reduce_bus_bandwidth", 228, "GB/s", "Azure NHC"),
-    ("h100", "all_reduce_bus_bandwidth", 460, "GB/s", "Azure NHC"),
-    ("h200", "all_reduce_bus_bandwidth", 480, "GB/s", "Azure NHC, README"),
-    ("mi300x", "all_reduce_bus_bandwidth", 314, "GB/s", "Azure NHC"),
-    ("mi325x", "all_reduce_bus_bandwidth", 300, "GB/s", "Primus-SaFE Bench"),
-    ("mi355x", "all_reduce_bus_bandwidth", 360, "GB/s", "Primus-SaFE Bench"),
-    ("a100", "nic_bandwidth", 180, "Gb/s", "Azure NHC"),
-    ("h100", "nic_bandwidth", 380, "Gb/s", "Azure NHC"),
-    ("h200", "nic_bandwidth", 360, "Gb/s", "Azure NHC"),
-    ("mi250x", "nic_bandwidth", 175, "Gb/s", "Azure NHC"),
-    ("mi300x", "nic_bandwidth", 390, "Gb/s", "Azure NHC"),
-    ("mi325x", "nic_bandwidth", 380, "Gb/s", "AMD validation cluster"),
-    ("mi355x", "nic_bandwidth", 380, "Gb/s", "AMD validation cluster"),
-    ("a100", "hbm_bandwidth", 1.173, "TB/s", "DCGM"),
-    ("h100", "hbm_bandwidth", 1.905, "TB/s", "DCGM"),
-    ("h200", "hbm_bandwidth", 2.3, "TB/s", "DCGM"),
-    ("b200", "hbm_bandwidth", 4.072, "TB/s", "DCGM"),
-    ("mi300x", "hbm_bandwidth", 4.067, "TB/s", "Primus-SaFE Bench, BabelStream Mul"),
-    ("mi355x", "hbm_bandwidth", 5.525, "TB/s", "Primus-SaFE Bench, BabelStream Copy"),
-    ("a100", "power", 399, "W", "DCGM"),
-    ("h100", "power", 700, "W", "DCGM"),
-    ("h200", "power", 700, "W", "DCGM"),
-    ("mi250x", "power", 560, "W", "RVS"),
-    ("mi300x", "power", 750, "W", "RVS"),
-    ("mi325x", "power", 1000, "W", "RVS"),
-    ("mi355x", "power", 1400, "W", "RVS"),
-    ("mi300x", "fp8_dense", 1215, "TFLOP/s", "RVS"),
-    ("mi325x", "fp8_dense", 1438, "TFLOP/s", "RVS"),
-    ("mi355x", "fp8_dense", 2061, "TFLOP/s", "RVS"),
-    ("mi300x", "fp16_dense", 639, "TFLOP/s", "RVS"),
-    ("mi325x", "fp16_dense", 696, "TFLOP/s", "RVS"),
-    ("mi355x", "fp16_dense", 946, "TFLOP/s", "RVS"),
-    ("mi300x", "bf16_dense", 600, "TFLOP/s", "Primus node smoke"),
-    ("mi355x", "bf16_dense", 956, "TFLOP/s", "RVS"),
-    ("mi300x", "fp32_dense", 100, "TFLOP/s", "RVS"),
-    ("mi325x", "fp64_dense", 70, "TFLOP/s", "RVS"),
-    ("a100", "fp64_dense", 16, "TFLOP/s", "Autopilot"),
-]
 # A limit that is in use and wrong: a copy of the MI355X's figure, above what an MI300X's memory can do.
 IMPOSSIBLE = ("mi300x", "hbm_bandwidth", 5.525433, "TB/s")
 KINDS = {
@@ -84,7 +34,7 @@ def _peak(hardware: str, quantity: str) -> tuple[float, str]:
     return next((peak.value, peak.unit) for peak in HARDWARE[hardware].peaks if peak.quantity == quantity)
 
 
-@pytest.mark.parametrize(("hardware", "quantity", "figure", "unit", "who"), MEASURED)
+@rows("profiles/shipped")
 def test_no_measured_limit_lies_above_the_peak(
     hardware: str, quantity: str, figure: float, unit: str, who: str
 ) -> None:

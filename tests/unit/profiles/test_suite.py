@@ -16,6 +16,7 @@ from profiles.errors import ProfileError
 from profiles.loading import load
 from profiles.loading.document import read_mapping, write
 from profiles.loading.validation import checked
+from tests.support.cases.rows import rows
 
 HARDWARE = {item.name: load.load_hardware(item.name) for item in load.list_profiles() if item.kind == "hardware"}
 GPUS = load.load_cluster("local-gpus")
@@ -70,7 +71,8 @@ def _file(folder: Path, text: str, name: str = "mine") -> str:
 
 FIGURE = st.floats(1e-6, 1e6, allow_nan=False)
 SOURCE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
-NUMBER_LIMITS = st.fixed_dictionaries(
+PERCENT = st.fixed_dictionaries({"percent": st.floats(0.1, 100), "source": SOURCE})
+NUMBER_LIMITS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"absolute": st.tuples(st.fixed_dictionaries({"at_least": FIGURE, "source": SOURCE})).map(list)},
     optional={
         "percent_of_peak": st.tuples(st.fixed_dictionaries({"percent": st.floats(0.1, 100), "source": SOURCE})).map(
@@ -82,7 +84,7 @@ NUMBER_LIMITS = st.fixed_dictionaries(
         ),
     },
 )
-ANY_CHECK = st.fixed_dictionaries(
+CHANGES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"limits": NUMBER_LIMITS, "depth": st.sampled_from(["device", "fabric"]), "deadline_seconds": st.floats(1, 100)},
     optional={
         "attempts": st.fixed_dictionaries({"count": st.integers(1, 9), "combine": st.sampled_from(["best", "all"])}),
@@ -93,12 +95,15 @@ ANY_CHECK = st.fixed_dictionaries(
         "what_to_do": SOURCE,
         "spans": st.sampled_from(["node", "gang"]),
     },
-).map(lambda change: {**SMALL["checks"][0], **change})
-ANY_SUITE = st.lists(ANY_CHECK, min_size=1, max_size=6).map(
-    lambda checks: checked(
-        SuiteProfile, {**SMALL, "checks": [{**item, "name": f"c{i}"} for i, item in enumerate(checks)]}, "a test"
-    )
 )
+
+
+def _drawn(changes: list[dict[str, Any]]) -> SuiteProfile:
+    checks = [{**SMALL["checks"][0], **change, "name": f"c{i}"} for i, change in enumerate(changes)]
+    return checked(SuiteProfile, {**SMALL, "checks": checks}, "a test")
+
+
+ANY_SUITE = st.lists(CHANGES, min_size=1, max_size=6).map(_drawn)
 
 
 @CALM
@@ -154,123 +159,7 @@ def test_checks_share_what_they_need_one_after_the_other() -> None:
     assert needed_seconds([made(5, "gpus", size="0.5"), made(5, "gpus", size="0.5")]) == 5
 
 
-@pytest.mark.parametrize(
-    ("change", "field", "words"),
-    [
-        ({"vendor": "amd"}, "checks[0].vendor", 'did you mean "vendors"'),
-        ({"depth": "smok"}, "checks[0].depth", 'did you mean "smoke"'),
-        ({"probe": {"name": "gpu-memry"}}, "checks[0].probe.name", 'did you mean "gpu-memory"'),
-        (
-            {"probe": {"name": "gpu-memory", "arguments": {"size": "1"}}},
-            "checks[0].probe.arguments.size",
-            "known: seconds",
-        ),
-        ({"probe": {"name": "clock", "arguments": {"a": "1"}}}, "checks[0].probe.arguments.a", "it takes none"),
-        ({"quantity": "hbm_bandwith"}, "checks[0].quantity", 'did you mean "hbm_bandwidth"'),
-        ({"unit": "TB/s"}, "checks[0].unit", "must be 'GB/s', in which gpu-memory tells hbm_bandwidth"),
-        ({"unit": "Gbs"}, "checks[0].unit", 'did you mean "Gb/s"'),
-        ({"vendors": []}, "checks[0].vendors", "must name amd, nvidia or both"),
-        ({"vendors": ["none"]}, "checks[0].vendors", "must name amd, nvidia or both"),
-        ({"command": ["x"]}, "checks[0].command", "exactly one of probe and command"),
-        ({"probe": None}, "checks[0].command", "exactly one of probe and command"),
-        ({"parser": "fio"}, "checks[0].parser", "must be left out for a probe"),
-        ({**COMMAND, "parser": None}, "checks[0].parser", "must say who reads"),
-        ({**COMMAND, "parser": "foi"}, "checks[0].parser", 'did you mean "fio"'),
-        ({**COMMAND, "quantity": "Rate"}, "checks[0].quantity", "lower-case letters"),
-        ({**COMMAND, "command": ["tool", "{gup}"]}, "checks[0].command[1]", 'did you mean "gpu"'),
-        ({**COMMAND, "command": ["tool", "{peer}"]}, "checks[0].command[1]", "set spans: pair"),
-        ({**COMMAND, "command": ["tool", "{port}"]}, "checks[0].command[1]", "set spans: pair"),
-        ({"spans": "pair"}, "checks[0].spans", "must be pair for the probe pair-sockets, and for no other"),
-        ({**COMMAND, "command": ["tool", "{{gpu}}"]}, "checks[0].command[1]", "must not hold {{"),
-        ({**COMMAND, "command": ["tool", "{gpu}"]}, "checks[0].vendors", "it looks at GPUs"),
-        ({**COMMAND, "needs": ["gpus"]}, "checks[0].vendors", "it looks at GPUs"),
-        ({**COMMAND, "peer_command": ["a"]}, "checks[0].peer_command", "set spans: pair"),
-        ({**COMMAND, "parser": "rvs"}, "checks[0].vendors", "must be [amd]"),
-        ({**COMMAND, "command": ["/opt/x/nvidia-smi"], "vendors": ["amd"]}, "checks[0].vendors", "must be [nvidia]"),
-        ({**COMMAND, "parser": "rvs", "vendors": ["amd", "nvidia"]}, "checks[0].vendors", "must be [amd]"),
-        (
-            {"probe": {"name": "gpu-memory", "arguments": {"share": "{pth}"}}},
-            "checks[0].probe.arguments.share",
-            '"path"',
-        ),
-        ({"limits": {}}, "checks[0].limits", "must hold at least one limit"),
-        ({"limits": {"absolute": [{"at_least": 1}]}}, "checks[0].limits.absolute[0].source", "is missing"),
-        (
-            {"limits": {"absolute": [{"at_least": 1, "source": ""}]}},
-            "checks[0].limits.absolute[0].source",
-            "at least 1",
-        ),
-        (
-            {"limits": {"absolute": [{"at_most": 1, "source": "s"}]}},
-            "checks[0].limits.absolute[0].at_most",
-            "must give at_least",
-        ),
-        ({"limits": {"absolute": [{"source": "s"}]}}, "checks[0].limits.absolute[0].at_least", "it gives none"),
-        (
-            {"limits": {"absolute": [{"at_least": 1, "equals": 1, "source": "s"}]}},
-            "checks[0].limits.absolute[0].equals",
-            "and nothing else",
-        ),
-        (
-            {"limits": {"absolute": [{"at_least": 1, "source": "s"}, {"at_least": 2, "source": "s"}]}},
-            "checks[0].limits.absolute[1].hardware",
-            "join the two",
-        ),
-        (
-            {"limits": {"percent_of_peak": [{"percent": 101, "source": "s"}]}},
-            "checks[0].limits.percent_of_peak[0].percent",
-            "must be at most 100, got 101",
-        ),
-        (
-            {"limits": {"hardware_figure": {"figure": "gpus_per_node", "source": "s"}}},
-            "checks[0].limits.hardware_figure.figure",
-            "is told in count",
-        ),
-        (
-            {"limits": {"peers": {"robust_z": 3, "nodes": 3, "source": "s"}}},
-            "checks[0].limits.peers.nodes",
-            "at least 4",
-        ),
-        ({"limits": {"peers": {"source": "s"}}}, "checks[0].limits.peers.robust_z", "must be given for figures"),
-        ({"limits": {"peers": {"robust_z": 3.5}}}, "checks[0].limits.peers.source", "is missing"),
-        (
-            {"limits": {"history": {"worse_by_percent": 0, "days": 1, "source": "s"}}},
-            "checks[0].limits.history.worse_by_percent",
-            "greater than 0",
-        ),
-        ({**WORD, "unit": "s"}, "checks[0].unit", "exactly where direction is text_equal"),
-        ({**WORD, "attempts": {"count": 2}}, "checks[0].attempts.combine", "must be all"),
-        (
-            {**WORD, "limits": {"absolute": [{"equals": 1, "source": "s"}]}},
-            "checks[0].limits.absolute[0].equals",
-            "give words",
-        ),
-        (
-            {**WORD, "limits": {"peers": {"robust_z": 3, "source": "s"}}},
-            "checks[0].limits.peers.robust_z",
-            "have a majority",
-        ),
-        (
-            {**WORD, "limits": {"history": {"worse_by_percent": 5, "days": 1, "source": "s"}}},
-            "checks[0].limits.history",
-            "take it out",
-        ),
-        (
-            {**WORD, "limits": {"percent_of_peak": [{"percent": 5, "source": "s"}]}},
-            "checks[0].limits.percent_of_peak",
-            "better side",
-        ),
-        ({"limits": {"tool_judges": {"source": "s"}}}, "checks[0].limits.tool_judges", "is for commands"),
-        ({"attempts": {"count": 0}}, "checks[0].attempts.count", "at least 1"),
-        ({"needs": ["gpu"]}, "checks[0].needs[0]", 'did you mean "gpus"'),
-        ({"fault_class": "gpu"}, "checks[0].fault_class", "is not a word"),
-        ({"what_to_do": None}, "checks[0].what_to_do", "is missing"),
-        ({"deadline_seconds": 0}, "checks[0].deadline_seconds", "greater than 0"),
-        ({"deadline_seconds": 1801}, "checks[0].deadline_seconds", "more than the 1800 of depth device"),
-        ({"depth": "smoke", "deadline_seconds": 31}, "checks[0].deadline_seconds", "more than the 30 of depth smoke"),
-        ({"depth": "smoke", "deadline_seconds": 9, "spans": "gang"}, "checks[0].spans", "must be node"),
-    ],
-)
+@rows("profiles/suite")
 def test_a_wrong_check_is_refused_by_its_field(change: dict[str, Any], field: str, words: str) -> None:
     refusal = _refusal(change)
     assert refusal.field == field
@@ -294,42 +183,7 @@ def test_a_suite_whose_checks_do_not_fit_each_other_is_refused() -> None:
     assert _suite(checks=[alone[0], {**alone[1], "left_out": "no room"}])
 
 
-@pytest.mark.parametrize(
-    ("change", "hardware", "field", "words"),
-    [
-        ({"limits": {"absolute": [{"at_least": 5400, "source": "s"}]}}, "mi300x", "absolute[0].at_least", "lies above"),
-        (
-            {"limits": {"absolute": [{"at_least": 2.3, "source": "s"}]}},
-            "h200",
-            "absolute[0].at_least",
-            "look at the unit",
-        ),
-        (
-            {"direction": "lower_is_better", "limits": {"absolute": [{"at_most": 9000, "source": "s"}]}},
-            "mi300x",
-            "absolute[0].at_most",
-            "would never be missed",
-        ),
-        (
-            {"direction": "equal", "limits": {"absolute": [{"equals": 9000, "source": "s"}]}},
-            "mi300x",
-            "absolute[0].equals",
-            "no healthy one",
-        ),
-        (
-            {"peak": "hbm_bandwith", "limits": {"percent_of_peak": [{"percent": 5, "source": "s"}]}},
-            "h100",
-            "percent_of_peak[0].percent",
-            'did you mean "hbm_bandwidth"',
-        ),
-        (
-            {"limits": {"absolute": [{"at_least": 900, "hardware": ["a100"], "source": "s"}]}},
-            "h100",
-            "",
-            "hold nothing",
-        ),
-    ],
-)
+@rows("profiles/suite")
 def test_a_limit_that_hardware_cannot_keep_is_a_problem(
     change: dict[str, Any], hardware: str, field: str, words: str
 ) -> None:
@@ -380,20 +234,7 @@ def test_loading_a_suite_with_a_cluster_refuses_what_its_hardware_cannot_do(tmp_
     assert caught.value.source == "suite profile mine"
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"hardware": ["mi300"]}, "hardware"),
-        (
-            {"limits": {"absolute": [{"at_least": 9, "hardware": ["mi300"], "source": "s"}]}},
-            "limits.absolute[0].hardware",
-        ),
-        (
-            {"limits": {"percent_of_peak": [{"percent": 9, "hardware": ["mi300"], "source": "s"}]}},
-            "limits.percent_of_peak[0].hardware",
-        ),
-    ],
-)
+@rows("profiles/suite")
 def test_hardware_that_nobody_has_is_refused_and_not_passed_over(
     tmp_path: Path, change: dict[str, Any], field: str
 ) -> None:
@@ -423,16 +264,7 @@ def test_suites_are_extended_by_name_and_several_at_once(tmp_path: Path) -> None
     assert (mine.good_for_hours.of("smoke"), mine.good_for_hours.of("device")) == (1, 5)
 
 
-@pytest.mark.parametrize(
-    ("parents", "words"),
-    [
-        ("[]", "must be the name"),
-        ("[smoke, 5]", "must be the name"),
-        ("[smoke, devise]", 'did you mean "device"'),
-        ("[smoke, mine.yaml]", "runs in a circle"),
-        ("[" + "smoke, " * 8 + "smoke]", "up to 8"),
-    ],
-)
+@rows("profiles/suite")
 def test_wrong_parents_of_a_suite_are_refused(tmp_path: Path, parents: str, words: str) -> None:
     path = _file(tmp_path, f"extends: {parents}\nname: mine\n")
     with pytest.raises(ProfileError) as caught:
@@ -467,7 +299,8 @@ JUNK: list[Any] = [
 
 
 def _places(data: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    known: Any = data
+    inner: Any = known.items() if isinstance(data, dict) else enumerate([*known]) if isinstance(data, list) else ()
     return [place for key, value in inner for place in ((*way, key), *_places(value, (*way, key)))]
 
 

@@ -33,6 +33,7 @@ from flows.decisions.accounting.reliability import (
     mttf_hours,
     simulated_ettr,
 )
+from tests.support.cases.rows import rows
 
 MINUTE, HOUR = 60.0, 3600.0
 
@@ -43,16 +44,7 @@ def test_mean_time_to_failure_of_large_gangs(nodes: int, hours: float) -> None:
     assert mttf_hours(0, 6.5e-3) == float("inf")
 
 
-@pytest.mark.parametrize(
-    ("nodes", "rate", "restart", "interval", "queue", "share"),
-    [
-        (2000, 6.5e-3, 5, 60, 0, 0.684),
-        (2000, 6.5e-3, 5, 5, 0, 0.932),
-        (12500, 2.34e-3, 2, 2, 0, 0.939),
-        (12500, 6.5e-3, 5, 7, 0, 0.520),
-        (1000, 6.5e-3, 5, 30, 1, 0.906),
-    ],
-)
+@rows("accounting/formulas")
 def test_expected_productive_share(
     nodes: int, rate: float, restart: float, interval: float, queue: float, share: float
 ) -> None:

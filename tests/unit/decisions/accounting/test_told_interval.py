@@ -18,6 +18,7 @@ from tasks.observe.gang_status import gang_news
 from tasks.runs.submit import plan_of
 from tests.support.builders.attempt_plans import a_plan, a_run
 from tests.support.builders.ledgers import an_attempt
+from tests.support.cases.rows import rows
 from workflows.attempt import commands, placeholders
 from workflows.model.gang_status import alike
 from workflows.status import read_status
@@ -73,18 +74,7 @@ def test_an_attempt_is_told_its_own_interval_and_its_coordinator_the_failures() 
     assert not any("mttf" in word for word in commands.coordinate(plain))
 
 
-@pytest.mark.parametrize(
-    ("saves", "steps"),
-    [
-        ({"steps_between": 20, "advice": {"steps": 70, "change": True, "measured": True}}, 70),
-        ({"steps_between": 20, "advice": {"steps": 22, "change": False, "measured": True}}, 20),
-        ({"steps_between": 20, "advice": {"steps": 20, "change": False, "measured": False}}, None),
-        ({"steps_between": 20, "advice": None}, None),
-        ({"advice": {"steps": "many", "change": True, "measured": True}}, None),
-        ({"advice": {"steps": 0, "change": True, "measured": True}}, None),
-        (["no", "object"], None),
-    ],
-)
+@rows("accounting/told_interval")
 def test_advice_is_read_tolerantly(saves: object, steps: int | None) -> None:
     status = read_status(json.dumps({"saves": saves}).encode())
     assert status is not None

@@ -16,6 +16,7 @@ from profiles.loading.load import load_cluster
 from profiles.resolve import resolved_on
 from profiles.run import Role, RunProfile
 from profiles.values import amount
+from tests.support.cases.rows import rows
 from tests.support.fakes.living_clusters import HARDWARE, node, nodes_of, stock
 from workflows import labels
 from workflows.model.cluster import Claim
@@ -137,7 +138,7 @@ POOLS = st.lists(
 @given(POOLS)
 def test_pools_come_back_and_every_run_fits_its_own(pools: list[Pool]) -> None:
     nodes = [item for pool in pools for item in nodes_of(pool, HARDWARE[pool.hardware])]
-    nodes = [replace(item, labels=item.labels | {labels.POOL: item.name.rpartition("-")[0]}) for item in nodes]
+    nodes = [replace(item, labels={**item.labels, labels.POOL: item.name.rpartition("-")[0]}) for item in nodes]
     flavors = tuple(FlavorStock(pool.queue_flavor, pool.labels) for pool in pools)
     found = found_in(stock(*nodes, volumes=(SHARED,), flavors=flavors))
     assert found.profile is not None
@@ -154,15 +155,7 @@ def test_pools_come_back_and_every_run_fits_its_own(pools: list[Pool]) -> None:
         assert resolved_on(a_run(back), found.profile, HARDWARE).pool == back
 
 
-@pytest.mark.parametrize(
-    ("queues", "expected", "remark"),
-    [
-        ((), "", "has no LocalQueue"),
-        (("one",), "one", "ClusterQueue research is not known"),
-        (("one", "two"), "", "one of one, two"),
-        (("default", "two"), "default", "ClusterQueue research is not known"),
-    ],
-)
+@rows("cluster_import/cluster_profile")
 def test_a_queue_is_named_only_where_one_is_meant(queues: tuple[str, ...], expected: str, remark: str) -> None:
     found = found_in(stock(*TWO, volumes=(SHARED,), local_queues=tuple(LocalQueue(q, "research") for q in queues)))
     assert found.profile is not None
@@ -250,16 +243,7 @@ def test_taints_of_most_nodes_are_the_pools() -> None:
     assert "bare lacks" in said(found, "pools[0].taints")
 
 
-@pytest.mark.parametrize(
-    ("extra", "expected", "remark"),
-    [
-        ({"rdma/hca": "8"}, "rdma/hca", ""),
-        ({"rdma/shared": "1000", "nvidia.com/hostdev": "8"}, "nvidia.com/hostdev", ""),
-        ({"vpc.amazonaws.com/efa": "32"}, "", "h200 has 8 NICs by node"),
-        ({"rdma/a": "8", "rdma/b": "8"}, "", "several of them"),
-        ({}, "", ""),
-    ],
-)
+@rows("cluster_import/cluster_profile")
 def test_nics_are_written_only_where_one_resource_counts_them(
     extra: dict[str, str], expected: str, remark: str
 ) -> None:
@@ -273,29 +257,21 @@ def test_nics_are_written_only_where_one_resource_counts_them(
 
 def test_foreign_rack_labels_are_counted_and_told_to_be_copied() -> None:
     rack = "cloud.provider.com/topology-rack"
-    found = found_in(stock(*(replace(item, labels=item.labels | {rack: "r1"}) for item in TWO), volumes=(SHARED,)))
+    found = found_in(stock(*(replace(item, labels={**item.labels, rack: "r1"}) for item in TWO), volumes=(SHARED,)))
     assert found.profile is not None
     assert found.profile.pools[0].topology == PoolTopology(nodes_per_rack=2)
     assert f"copy the values of {rack} to {labels.RACK}" in said(found, "pools[0].topology")
 
 
 def test_the_levels_of_kueues_topology_tell_racks() -> None:
-    nodes = [replace(item, labels=item.labels | {"x/tor": "t1"}) for item in TWO]
+    nodes = [replace(item, labels={**item.labels, "x/tor": "t1"}) for item in TWO]
     flavor = FlavorStock("nv", {"nvidia.com/gpu.product": "NVIDIA-H200"}, "net")
     levels = {"net": ("x/tor", labels.HOSTNAME)}
     found = found_in(stock(*nodes, volumes=(SHARED,), flavors=(flavor,), topologies=levels))
     assert found.fields["pools"][0]["topology"]["nodes_per_rack"] == 2
 
 
-@pytest.mark.parametrize(
-    ("services", "expected"),
-    [
-        (("prometheus-operated", "prometheus-operator", "alertmanager-operated"), "prometheus-operated"),
-        (("kps-kube-prometheus-node-exporter", "kps-kube-prometheus-kubelet"), ""),
-        (("prometheus-pushgateway", "grafana"), ""),
-        (("kube-prometheus-stack-prometheus", "prometheus-k8s"), "prometheus-k8s"),
-    ],
-)
+@rows("cluster_import/cluster_profile")
 def test_prometheus_is_guessed_by_its_usual_names(services: tuple[str, ...], expected: str) -> None:
     stocked = tuple(ServiceStock(name, "mon", ports=(("http-web", 9090),)) for name in services)
     found = found_in(stock(*TWO, volumes=(SHARED,), services=stocked))

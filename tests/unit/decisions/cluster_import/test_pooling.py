@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from flows.decisions.cluster_import.hardware import DEVICES, PRODUCTS, PoolPlaces, match, nics, places
 from flows.decisions.cluster_import.pools import Grouped, LabelTable, carries, grouped
+from tests.support.cases.rows import rows
 from tests.support.fakes.living_clusters import HARDWARE, node
 from tests.support.fakes.living_clusters import PRODUCTS as LABELLED
 from workflows import labels
@@ -33,22 +34,7 @@ def test_the_tables_name_shipped_hardware() -> None:
 H200 = {"nvidia.com/gpu.product": "NVIDIA-H200"}
 
 
-@pytest.mark.parametrize(
-    ("marks", "capacity", "why"),
-    [
-        ({"nvidia.com/gpu.product": "NVIDIA-H100-NVL"}, {GPU: "8"}, "no hardware profile is about this product"),
-        ({"nvidia.com/gpu.product": "NVIDIA-H200-SHARED"}, {GPU: "80"}, "no hardware profile is about"),
-        ({"nvidia.com/gpu.product": "NVIDIA-H200-MIG-1g.18gb"}, {GPU: "56"}, "no hardware profile is about"),
-        ({"amd.com/gpu.device-id": "740c"}, {"amd.com/gpu": "16"}, "no hardware profile is about"),
-        ({}, {GPU: "8"}, "no label names its GPUs"),
-        ({}, {"google.com/tpu": "4"}, "no label names its GPUs"),
-        (H200, {GPU: "4"}, "a node of h200 has 8"),
-        (H200, {}, "does its device plug-in run"),
-        (H200, {GPU: "8", "nvidia.com/mig-1g.18gb": "7"}, "nothing beside it"),
-        (H200, {"amd.com/gpu": "8"}, "nothing beside it"),
-        (H200, {GPU: "eight"}, "does its device plug-in run"),
-    ],
-)
+@rows("cluster_import/pooling")
 def test_what_fits_no_profile_is_said(marks: dict[str, str], capacity: dict[str, str], why: str) -> None:
     found = match(NodeStock("a", labels=marks, capacity=capacity, allocatable=capacity), HARDWARE)
     assert found.hardware == ""
@@ -130,16 +116,7 @@ def test_flavors_tell_pools_apart_and_the_queues_own_go_first() -> None:
     assert [group.flavor for group in grouped(nodes[:1], HARDWARE, twins).groups] == [""]
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"taints": ("node-role.kubernetes.io/control-plane=:NoSchedule",)}, "it runs the control plane"),
-        ({"taints": ("node-role.kubernetes.io/master=:NoSchedule",)}, "it runs the control plane"),
-        ({"labels": {"kubernetes.io/os": "windows"}}, "its system is windows"),
-        ({"labels": {"type": "virtual-kubelet"}}, "it is no machine (virtual-kubelet)"),
-        ({"leaving": True}, "it is being deleted"),
-    ],
-)
+@rows("cluster_import/pooling")
 def test_nodes_that_are_nobodys_are_left_out(changes: dict[str, object], why: str) -> None:
     odd = node("odd", "h200", labels=changes.pop("labels", {}))  # pyright: ignore[reportArgumentType]
     found = grouped([replace(odd, **changes), node("a", "h200")], HARDWARE)  # pyright: ignore[reportArgumentType]

@@ -18,6 +18,7 @@ from flows.decisions.diagnosis.matching import ALL, Alike, Index, Seldom, blind,
 from flows.decisions.diagnosis.prefilter import CUES, HELD, Cue, CuesOfTexts
 from flows.decisions.diagnosis.selection import evidence_of
 from tests.support.cases.corpus_cases import cases
+from tests.support.cases.rows import rows
 from workflows.model.attempt import LogLine
 
 PATTERNS = [(cue, pattern) for cue in CUES for pattern in cue.patterns]
@@ -107,16 +108,7 @@ def names(found: Iterable[matching.RuleMatch]) -> list[tuple[str, str]]:
     return [(match.rule.name, match.peer) for match in found]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "said"),
-    [
-        (r"rank \d{1,4} of [0-9a-f]{2,8}", True),
-        (r"Xid 79", False),
-        (r"rank [0-7]\b", False),
-        (r"(?P<one>\d+) is not (?P=one)", False),
-        (r"(\d+) and \1", False),
-    ],
-)
+@rows("diagnosis/cues")
 def test_a_pattern_is_blind_where_no_digit_matters(pattern: str, said: bool) -> None:
     assert blind(pattern) == said
     if not said:

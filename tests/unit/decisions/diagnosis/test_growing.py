@@ -8,6 +8,7 @@ from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.files import grew_until
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
+from tests.support.cases.rows import rows
 from workflows.model.attempt import LogLine
 
 F = FaultClass
@@ -33,17 +34,6 @@ PROGRESS = (
     "Tr. minibatch {n}: ce = 1.91{n}",
     "Global-step {n} --Accept update with alpha=1.0, kl=2.0e-07, old=-3.8{n}",
 )
-NO_PROGRESS = (
-    "retry {n} after 1.{n} s",
-    "waiting for peers, round {n}, 10.{n} s",
-    "#{n} 0x00007f89085d2a0b in start_thread () at 1.{n}",
-    "rank {n}: 12.{n} ms",
-    "GPU {n}: 61.{n} C",
-    "layer {n} 1.{n} M",
-    "heartbeat {n} missed, 3.{n} s",
-    "|   {n}  NVIDIA H800                    On  | 00000000:DF:00.0 Off |                    0 |",
-    "line without a measure {n}",
-)
 
 
 def lines(*texts: str) -> tuple[LogLine, ...]:
@@ -66,7 +56,7 @@ def test_a_measure_that_changes_five_times_needs_no_count() -> None:
     assert grew_until(lines("broken", *told[:1] * 6)) == 0, "the same once more is no progress"
 
 
-@pytest.mark.parametrize("form", NO_PROGRESS)
+@rows("diagnosis/growing")
 def test_lists_and_waits_are_no_progress(form: str) -> None:
     assert grew_until(lines("broken", *(form.format(n=number) for number in (1, 2, 3, 4)))) == 0
 

@@ -11,6 +11,7 @@ from flows.decisions.diagnosis.steps import step_of
 from profiles.vocabulary import FaultClass
 from tests.support.cases.corpus_cases import answer, cases
 from tests.support.cases.corpus_variants import NOISY_LINES
+from tests.support.cases.rows import rows
 from workflows.model.attempt import LogLine
 
 F = FaultClass
@@ -91,21 +92,6 @@ def test_no_line_at_all_tells_nothing(texts: tuple[str, ...]) -> None:
     assert read(*texts).fault_class is F.UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("text", "source", "expected"),
-    [
-        ("error: the disk sulks", "", True),
-        ("panic: runtime error", "", True),
-        ("python: a.cpp:12: f(): Assertion `x' failed.", "", True),
-        ("2 errors in the report, 0 failures", "", False),
-        ("optional part failed to load, falling back to the slow one", "", False),
-        ("WARNING: the probe failed", "", False),
-        ("2025-03-01 10:00:00,123 - INFO - the probe failed", "", False),
-        ("pci 0000:c0:03.1: something failed to do that", "kernel", False),
-        ("[drm:amdgpu_job_timedout [amdgpu]] *ERROR* what is this", "kernel", True),
-        ("word error rate 0.12", "", False),
-        ("fail_on_nan: true", "", False),
-    ],
-)
+@rows("diagnosis/health")
 def test_words_of_trouble(text: str, source: str, expected: bool) -> None:
     assert speaks_of_trouble(LogLine(text, source)) is expected

@@ -10,6 +10,7 @@ from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.launcher_log import notice_of, with_passed_notices
 from profiles.vocabulary import FaultClass
 from tests.support.builders.nodes import a_node
+from tests.support.cases.rows import rows
 from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.model.cluster import Pod
 from workflows.wire import RankEnd, Termination, line
@@ -105,16 +106,6 @@ def test_a_rank_that_fails_otherwise_meanwhile_is_still_told_of() -> None:
     assert (record.first_failing_rank, record.reason) == (2, "rank-failed")
 
 
-@pytest.mark.parametrize(
-    ("text", "source", "says"),
-    [
-        (SAVING.text, "launcher", ("SIGTERM reached the launcher", 1795685927.39781)),
-        (SAVING.text.replace("SIGTERM", "SIGINT"), "a.log", ("SIGINT reached the launcher", 1795685927.39781)),
-        (SAVING.text, "rank", None),
-        ("launcher: saving: SIGTERM reached the launcher", "launcher", None),
-        ("2026-11-26T09:38:47Z launcher: saving: node-0 is drained", "launcher", None),
-        ("2026-11-26T09:38:47Z launcher: done: SIGTERM reached the launcher", "launcher", None),
-    ],
-)
+@rows("diagnosis/notices")
 def test_what_a_launcher_says_of_a_notice(text: str, source: str, says: tuple[str, float] | None) -> None:
     assert notice_of(LogLine(text, source)) == (says and (says[0], pytest.approx(says[1])))

@@ -2,69 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.files import place_of
 from flows.decisions.diagnosis.lines import clean
 from flows.decisions.diagnosis.places import own_node, rank_of, read_places, spoken_of
 from profiles.vocabulary import FaultClass
 from tests.support.builders.told_logs import lines_of
+from tests.support.cases.rows import rows
 from workflows.model.attempt import LogLine
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "rank", "node"),
-    [
-        ("dmesg.log", "kernel", None, ""),
-        ("dmesg-gpu-n03.log", "kernel", None, "gpu-n03"),
-        ("gpu-node-07-dmesg.log", "kernel", None, "gpu-node-07"),
-        ("mi300x-12-kernel.txt", "kernel", None, "mi300x-12"),
-        ("cn7-console.log", "kernel", None, "cn7"),
-        ("logs/node-3/dmesg.log", "kernel", None, "node-3"),
-        ("kernel-rank-3.log", "kernel", 3, ""),
-        ("hma-ip-10-1-44-7.log", "", None, "ip-10-1-44-7"),
-        ("nvidia-smi-jean-zay-iam06.txt", "", None, "jean-zay-iam06"),
-        ("dcgmi-diag.log", "", None, ""),
-        ("ps-aux.txt", "", None, ""),
-        ("node-0007.log", "", None, "node-0007"),
-        ("h100-17.log", "", None, "h100-17"),
-        ("gpu-12.log", "", None, "gpu-12"),
-        ("gpu0.log", "", None, ""),
-        ("gpu-b-11/rank-88.log", "rank", 88, "gpu-b-11"),
-        ("run-7/rank-0.log", "rank", 0, ""),
-        ("py-spy-rank-0.txt", "rank", 0, ""),
-        ("attempt_0/3/stderr.log", "rank", 3, ""),
-        ("slurm-dmesg.log", "kernel", None, ""),
-        ("train.log", "", None, ""),
-        ("node.log", "", None, ""),
-    ],
-)
+@rows("diagnosis/places")
 def test_what_a_file_s_name_says(name: str, source: str, rank: int | None, node: str) -> None:
     place = place_of(name)
     assert (place.source, place.rank, place.node) == (source, rank, node)
 
 
-@pytest.mark.parametrize(
-    ("raw", "text", "rank", "node"),
-    [
-        ("2019-06-02T16:13:44.884Z: [1,12]<stdout>:x", "x", 12, ""),
-        ("Fri Sep 28 11:14:00 2018[1,5]<stderr>:x", "x", 5, ""),
-        ("[1,mpirank:9,algo-2]<stderr>:x", "x", 9, "algo-2"),
-        ("(RayTrainWorker pid=123, ip=10.0.0.2) [rank3]: x", "x", 3, "10.0.0.2"),
-        ("(bert-qa pid=920210) x", "x", None, ""),
-        ("[rank: 1] Child process ended", "Child process ended", 1, ""),
-        ("[trainer0|0]: x", "x", 0, ""),
-        ("[pod/llama-worker-2/pytorch] x", "x", None, ""),
-        ("1469.worker.1  | x", "x", None, "1469.worker.1"),
-        ("step-100 | loss 2.1", "step-100 | loss 2.1", None, ""),
-        ("  12: x", "x", 12, ""),
-        ("[1,0]<stderr>:1: [op/x, op/y]", "1: [op/x, op/y]", 0, ""),
-        ('{"log":"[rank4]: x\\n","stream":"stderr"}', "x", 4, ""),
-        ('{"log":1}', '{"log":1}', None, ""),
-        ('{"log":"cut', '{"log":"cut', None, ""),
-    ],
-)
+@rows("diagnosis/places")
 def test_what_prefixes_say(raw: str, text: str, rank: int | None, node: str) -> None:
     line = clean(LogLine(raw, "file"))
     assert (line.text, line.rank, line.node) == (text, rank, node)
@@ -76,26 +30,7 @@ def test_a_global_rank_is_right_whatever_the_file_says_and_a_local_one_is_not() 
     assert clean(LogLine("7: x", "rank", 3)).text == "7: x"
 
 
-@pytest.mark.parametrize(
-    ("text", "own", "spoken"),
-    [
-        ("gpu-node-07:44121:44390 [2] NCCL WARN x", "gpu-node-07", "gpu-node-07"),
-        ("[2026-02-02 12:15:56] nvl72-t11:393849:395082 [0] NCCL WARN x", "nvl72-t11", "nvl72-t11"),
-        ("b1cc0f529b57:525:525 [0] NCCL INFO x", "b1cc0f529b57", "b1cc0f529b57"),
-        ("Error: May 19 07:08:57 ip-26-0-146-100 kernel: [6801.6] NVRM: Xid", "ip-26-0-146-100", "ip-26-0-146-100"),
-        ("user@cn-234 ~ % nvidia-smi", "cn-234", "cn-234"),
-        ("[root@cn-9 ~]# dmesg", "cn-9", "cn-9"),
-        ("11:35:26 user@aha:~$ sinfo", "aha", "aha"),
-        ("Node:             gpu-node-14/10.0.3.14", "gpu-node-14", "gpu-node-14"),
-        ("16m  Normal  NodeNotReady  node/gpu-b-11  Node gpu-b-11 status is now: NodeNotReady", "", "gpu-b-11"),
-        ("sched: Allocate JobId=127441 NodeList=c014 #CPUs=2", "", "c014"),
-        ("p100     NotReady   <none>   17h   v1.15.11", "", "p100"),
-        ("found NaN. Device: 3, node: gpu-17", "", "gpu-17"),
-        ("waiting on node local storage", "", ""),
-        ("write to user@example.org for help", "", ""),
-        ("12:30:45 [1] nothing", "", ""),
-    ],
-)
+@rows("diagnosis/places")
 def test_machines_that_lines_come_from_and_tell_of(text: str, own: str, spoken: str) -> None:
     assert (own_node(text), spoken_of(text)) == (own, spoken)
 

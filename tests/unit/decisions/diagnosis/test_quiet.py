@@ -15,6 +15,7 @@ from flows.decisions.diagnosis.retractions import (
 )
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
+from tests.support.cases.rows import rows
 from workflows.model.attempt import LogLine
 
 F = FaultClass
@@ -59,23 +60,7 @@ def test_a_failure_stands_where_too_little_follows(complaint: str, enough: int) 
     assert found("begin", complaint, *STACK) is not F.NONE
 
 
-@pytest.mark.parametrize(
-    ("complaint", "healthy"),
-    [
-        ("failed to compute the operations of one layer", True),
-        ("warn: the cache failed to open", True),
-        ("/a/b.py:12: RuntimeWarning: failed to converge", True),
-        ("wandb: ERROR Failed to sample metric: Not Supported", True),
-        ("Number of failed rollouts: 2", True),
-        ("torch.compile failed, using eager mode", True),
-        ("lost connection to worker 3, reconnected", True),
-        ("the engine failed, giving up", False),
-        ("Device 3 is not responding", False),
-        ("ERROR - trainer - the run failed", False),
-        ("pipeline stage 2 died unexpectedly", False),
-        ("core dumped", False),
-    ],
-)
+@rows("diagnosis/quiet")
 def test_a_good_end_after_a_mere_refusal_is_believed(complaint: str, healthy: bool) -> None:
     told = ("epoch: 1, step: 100, loss: 2.31", "epoch: 1, step: 200, loss: 2.11", complaint, "Done.")
     assert (found(*told) is F.NONE) is healthy

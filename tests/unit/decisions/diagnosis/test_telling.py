@@ -13,10 +13,18 @@ from flows.decisions.diagnosis.exits import exits
 from flows.decisions.diagnosis.lines import clean
 from flows.decisions.diagnosis.matching import ALL, RULES, numbers_matter
 from flows.decisions.diagnosis.prefilter import Words, finder, template
-from flows.decisions.diagnosis.significance import DULL, SignificanceIndex, readable, rules_again, significance_of
+from flows.decisions.diagnosis.significance import (
+    DULL,
+    LineSignificance,
+    SignificanceIndex,
+    readable,
+    rules_again,
+    significance_of,
+)
 from flows.decisions.diagnosis.steps import FirstAndLast, Sample, done, in_turn, outer, step_of
 from profiles.vocabulary import FaultClass
 from tests.support.cases.corpus_cases import cases
+from tests.support.cases.rows import rows
 from workflows.model.attempt import LogLine
 
 XID = "[  123.456] NVRM: Xid (PCI:0000:44:00): {}, pid=4711, name=python, Ch 00000010"
@@ -29,19 +37,7 @@ def announced(*texts: str) -> list[bool]:
     return [item in found for item in templates]
 
 
-@pytest.mark.parametrize(
-    ("text", "kinds", "step"),
-    [
-        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", ["cuda-ecc"], False),
-        ("node-17: RuntimeError: CUDA error: uncorrectable ECC error encountered", ["cuda-ecc"], False),
-        ("Traceback (most recent call last):", ["traceback"], False),
-        ("[rank3]: Traceback (most recent call last):", ["traceback"], False),
-        ("  exitcode  : 1 (pid: 4711)", ["ending"], False),
-        ("step 40 | loss 2.31 | grad norm 0.3", [], True),
-        ("training finished", [], True),
-        ("data worker 3 put sample 5 into the queue", [], False),
-    ],
-)
+@rows("diagnosis/telling")
 def test_a_line_tells(text: str, kinds: list[str], step: bool) -> None:
     found = significance_of(text)
     assert [*found.rules, *found.marks] == kinds or set(kinds) <= {*found.rules, *found.marks}
@@ -74,24 +70,7 @@ def test_numbers_make_a_difference_where_a_rule_names_them() -> None:
     assert significance_of("RuntimeError: NCCL communicator was aborted on rank 5").numbered is None
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "matter"),
-    [
-        (r"Xid \(\S{1,20}\): (?:48|79)\b", "Xid (PCI:44): 43, pid=1", True),
-        (r"Xid \(\S{1,20}\): (?:48|79)\b", "Xid of nothing 43", False),
-        (r"Xid \(\S{1,20}\): \d{2,3}\b", "Xid (PCI:44): 43", False),
-        (r"exit code [1-9]\d?", "exit code 0", True),
-        (r"exit code [1-9]\d?", "exit status 0", False),
-        (r"errors?: 0\b", "errors: 3", True),
-        (r"code (?!0\b)\d{1,3}", "code 0", True),
-        (r"code (?!(?:0|1(?:2|3))\b)\w+", "code x", True),
-        (r"zarr3?: broken", "zarr: broken", True),
-        (r"took 3{2} s", "took 5 s", True),
-        (r"[^0-4] left", "9 left", True),
-        (r"mlx5_core .{1,40}: Link DOWN", "mlx5_core 0000:ab:00.0: Link UP", False),
-        (r"plain words", "plain words", False),
-    ],
-)
+@rows("diagnosis/telling")
 def test_whether_numbers_matter(pattern: str, text: str, matter: bool) -> None:
     assert numbers_matter(pattern, text) is matter
 
@@ -137,9 +116,12 @@ def test_a_word_that_tells_now_and_then_stays() -> None:
 
 def test_lines_that_differ_in_numbers_and_hashes_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr(
-        "flows.decisions.diagnosis.significance.significance_of", lambda text, rules: read.append(text) or DULL
-    )
+
+    def significance_of(text: str, _: object) -> LineSignificance:
+        read.append(text)
+        return DULL
+
+    monkeypatch.setattr("flows.decisions.diagnosis.significance.significance_of", significance_of)
     teller = SignificanceIndex()
     for number in range(50):
         teller.of(

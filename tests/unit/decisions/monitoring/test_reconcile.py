@@ -27,6 +27,7 @@ from flows.decisions.monitoring.reconcile import (
     suspicious,
 )
 from profiles.vocabulary import Mode, RunState
+from tests.support.cases.rows import rows
 from workflows.model.attempt import Signal
 from workflows.model.records import ApprovalRecord, Driver, Lease
 from workflows.model.runs import Fate, GangSeen, NodesSeen, ObjectSeen, OpenRun, PodsSeen, Sight
@@ -241,18 +242,7 @@ def test_only_what_looks_wrong_is_looked_at_closely() -> None:
     assert not suspicious(old, sight(old, jobsets=None))
 
 
-@pytest.mark.parametrize(
-    ("hold", "said"),
-    [
-        (Restraint(Mode.ACT), ""),
-        (Restraint(Mode.ASK), ""),
-        (Restraint(Mode.OBSERVE), "mode observe: it would start its train flow again"),
-        (Restraint(Mode.ACT, everything="night"), "paused: night"),
-        (Restraint(Mode.ACT, everything=""), "paused: everything"),
-        (Restraint(Mode.ACT, runs=frozenset({"demo"})), "paused: run demo"),
-        (Restraint(Mode.ACT, runs=frozenset({"other"})), ""),
-    ],
-)
+@rows("monitoring/reconcile")
 def test_modes_and_pauses(hold: Restraint, said: str) -> None:
     assert restrained_because(one(sight(DEAD)), hold) == said
 

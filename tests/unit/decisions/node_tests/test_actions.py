@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from flows.decisions.node_tests.grading.model import NodeGrade
 from profiles.checks.check import Check
 from profiles.loading.load import load_suite
 from profiles.vocabulary import FaultClass, NodeAction, VerdictWord
+from tests.support.cases.rows import rows
 
 CHECKS = load_suite("full").checks
 NAMES = {check.name: check for check in CHECKS}
@@ -30,27 +30,7 @@ def grade(*reasons: tuple[str, VerdictWord]) -> NodeGrade:
     return NodeGrade("node-0", worst, tuple(told))
 
 
-@pytest.mark.parametrize(
-    ("check", "fault_class", "action", "certain"),
-    [
-        ("ecc-nvidia", F.GPU_HARDWARE, A.QUARANTINE, True),
-        ("gemm-bf16", F.GPU_HARDWARE, A.QUARANTINE, False),
-        ("kernel-lockups", F.NODE_LOST, A.QUARANTINE, True),
-        ("training-finite", F.NUMERIC, A.QUARANTINE, True),
-        ("gpu-driver", F.GPU_DRIVER, A.DRAIN, True),
-        ("management-tool-amd", F.GPU_DRIVER, A.DRAIN, False),
-        ("nic-ports", F.FABRIC, A.QUARANTINE, False),
-        ("stuck-processes", F.HANG, A.DRAIN, True),
-        ("throttle-under-load", F.THERMAL_POWER, A.REPAIR, False),
-        ("disk-space", F.STORAGE, A.REPAIR, False),
-        ("fabric-environment", F.CONFIG, A.REPAIR, True),
-        ("dns", F.RENDEZVOUS, A.REPAIR, False),
-        ("allocatable-gpus", F.SCHEDULING, A.REPAIR, False),
-        ("gpu-foreign-process", F.PROCESS_KILLED, A.REPAIR, False),
-        ("gpu-memory-in-use", F.GPU_OOM, A.REPAIR, False),
-        ("training-rate", F.STRAGGLER, A.VALIDATE, False),
-    ],
-)
+@rows("node_tests/actions")
 def test_the_class_of_the_failed_check_decides(
     check: str, fault_class: FaultClass, action: NodeAction, certain: bool
 ) -> None:

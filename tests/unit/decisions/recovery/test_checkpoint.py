@@ -16,22 +16,11 @@ from flows.decisions.recovery.checkpoints import (
 )
 from profiles.run import CheckpointPolicy
 from profiles.vocabulary import VerdictWord
+from tests.support.cases.rows import rows
 from workflows.model.records import AttemptRecord
 
 
-@pytest.mark.parametrize(
-    ("sentence", "steps", "nan", "back", "earlier", "expected"),
-    [
-        ("the newest one before it", [10, 20, 30, 40], 35, 1, (), 30),
-        ("two before it", [10, 20, 30, 40], 35, 2, (), 20),
-        ("the oldest where there are not so many", [10, 20], 35, 5, (), 10),
-        ("never the step of the NaN itself", [10, 35], 35, 1, (), 10),
-        ("further than the last time", [10, 20, 30], 35, 1, (30,), 20),
-        ("further than all the times before", [10, 20, 30], 35, 1, (30, 20), 10),
-        ("the newest one is poisoned where the step is not known", [10, 20, 30], None, 1, (), 20),
-        ("the beginning where nothing was saved", [], 35, 1, (), 0),
-    ],
-)
+@rows("recovery/checkpoint")
 def test_roll_back(
     sentence: str, steps: list[int], nan: int | None, back: int, earlier: tuple[int, ...], expected: int
 ) -> None:
@@ -111,19 +100,7 @@ def test_two_rules_at_once_are_the_tighter_of_both() -> None:
     assert tighter(CheckpointRule(), CheckpointRule(7)).max_step == 7
 
 
-@pytest.mark.parametrize(
-    ("resumed", "first", "policy", "verdict"),
-    [
-        (40, 41, "next", VerdictWord.PASS),
-        (40, 40, "next", VerdictWord.FAIL),
-        (40, 1, "next", VerdictWord.FAIL),
-        (40, 40, "same", VerdictWord.PASS),
-        (40, 41, "same", VerdictWord.FAIL),
-        (40, 1, "any", VerdictWord.UNKNOWN),
-        (None, 1, "next", None),
-        (40, None, "next", None),
-    ],
-)
+@rows("recovery/checkpoint")
 def test_proof_of_resume(resumed: int | None, first: int | None, policy: str, verdict: VerdictWord | None) -> None:
     found, why = prove_resume(resumed, first, CheckpointPolicy(first_step_after_resume=policy))  # type: ignore[arg-type]
     assert found is verdict

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.recovery.liveness import last_end, started_over
 from flows.decisions.recovery.odds import restart_seconds
@@ -15,6 +13,7 @@ from flows.decisions.views.run_page import moments
 from profiles.loading.load import load_run
 from profiles.recovery import RecoveryProfile
 from profiles.vocabulary import Action, FaultClass, Mode, RunState
+from tests.support.cases.rows import rows
 from workflows.model.attempt import CoordinatorFacts, Evidence, Signal
 from workflows.model.cluster import Pod
 from workflows.model.gang_status import JUMP_MARK, SLOWER_MARK, STRAGGLERS_MARK, GangNews, lent_restarts
@@ -30,38 +29,14 @@ AGAIN = IncidentRecord("r-a1-r1", "r", 1, 7.0, 7.1, "rank-failed", FaultClass.PR
 ENDED = replace(AGAIN, id="r-a1-i1", detected_at=20.0, action=Action.NEW_ATTEMPT, resumed_at=25.0)
 
 
-@pytest.mark.parametrize(
-    ("mode", "paused", "changes", "expected"),
-    [
-        (Mode.ACT, False, {}, 3),
-        (Mode.ACT, False, {"in_place_restarts": 0}, 0),
-        (Mode.ACT, True, {}, 0),
-        (Mode.OBSERVE, False, {}, 0),
-        (Mode.ASK, False, {}, 3),
-        (Mode.ASK, False, {"ask_before": (Action.RESTART_IN_PLACE,)}, 0),
-        (Mode.ACT, False, {"ask_before": (Action.RESTART_IN_PLACE,)}, 3),
-    ],
-)
+@rows("recovery/in_place")
 def test_the_right_is_lent_where_the_flow_itself_might_act(
     mode: Mode, paused: bool, changes: dict[str, Any], expected: int
 ) -> None:
     assert lent_restarts(RecoveryProfile(**changes), mode, paused=paused) == expected
 
 
-@pytest.mark.parametrize(
-    ("resumed", "first", "every", "said"),
-    [
-        (20, 21, 1, ""),
-        (20, 26, 1, ""),  # it found the save of step 25 itself, before that was proven
-        (20, 28, 1, ""),
-        (20, 29, 1, "restart in place 1: resumed from step 20, but the first step is 29, not 21"),
-        (20, 1, 1, "restart in place 1: resumed from step 20, but the first step is 1, not 21"),
-        (20, None, 1, ""),
-        (None, 1, 1, ""),
-        (20, 30, 10, ""),
-        (20, 10, 10, "restart in place 1: resumed from step 20, but the first step is 10, not 21"),
-    ],
-)
+@rows("recovery/in_place")
 def test_only_what_lost_steps_or_made_them_up_has_started_over(
     resumed: int | None, first: int | None, every: int, said: str
 ) -> None:
@@ -111,7 +86,7 @@ def test_the_ranks_that_lag_now_are_shown() -> None:
         "all ranks are slower since step 50: a step takes 1.40 times as long as before; no single rank is the cause",
         "loss jumped at step 12: 2 to 50",
     ]
-    nobody = {"stragglers": [], "slower": None, "jumps": []}
+    nobody: dict[str, object] = {"stragglers": [], "slower": None, "jumps": []}
     assert (
         slow_ranks_document(Story(RUN, (LIVE,), marks=marks((STRAGGLERS_MARK, SLOW), (STRAGGLERS_MARK, "[]"))))
         == nobody
@@ -125,18 +100,7 @@ def test_the_ranks_that_lag_now_are_shown() -> None:
 PODS = tuple(Pod(f"p{rank}", "trainer", rank, f"node-{rank}", "Running", ranks=(rank,)) for rank in range(4))
 
 
-@pytest.mark.parametrize(
-    ("told", "culprits"),
-    [
-        ("3 ranks wait in recv (ring.py), outside of it: rank 1 on node-1 in load (data.py)", (("node-1", 1),)),
-        ("3 ranks stand in recv (ring.py), elsewhere: rank 1 on node-1 in load (data.py) and 1 more", ()),
-        ("all 4 ranks stand in recv (ring.py)", ()),
-        (
-            "outside of it: rank 1 on node-1 in load; not restarted in place: it is the second time on node-1",
-            (("node-1", None),),
-        ),
-    ],
-)
+@rows("recovery/in_place")
 def test_whom_a_hang_is_owed_to_is_blamed_and_a_node_only_the_second_time(
     told: str, culprits: tuple[tuple[str, int | None], ...]
 ) -> None:

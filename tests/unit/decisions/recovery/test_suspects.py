@@ -25,6 +25,7 @@ from flows.decisions.recovery.situation import (
 )
 from profiles.vocabulary import FaultClass, Mode, RunState
 from tests.support.builders.nodes import a_node
+from tests.support.cases.rows import rows
 from tests.unit.decisions.diagnosis.test_diagnose import (
     EVIDENCE,
     NOW,
@@ -123,17 +124,7 @@ def test_only_classes_that_may_be_the_hardware_s_are_looked_at(kind: FaultClass)
     assert found == (("node-1",) if kind in MAY_BE_HARDWARE else ())
 
 
-@pytest.mark.parametrize(
-    ("confidence", "culprits", "examined"),
-    [
-        (0.95, (("node-2", None),), ()),
-        (0.9, (("node-2", None),), ()),
-        (0.89, (("node-2", None),), ("node-2",)),
-        (0.95, (), ("node-1",)),
-        (0.5, (("", 7),), ("node-1",)),
-        (0.5, (("node-9", None),), ("node-1",)),
-    ],
-)
+@rows("recovery/suspects")
 def test_where_the_evidence_has_decided_nobody_looks(
     confidence: float, culprits: tuple[tuple[str, int | None], ...], examined: tuple[str, ...]
 ) -> None:

@@ -9,22 +9,11 @@ from hypothesis import strategies as st
 from profiles.errors import ProfileError
 from profiles.run import CheckpointPolicy, DataPolicy
 from tests.support.builders.attempt_plans import a_cluster, a_plan, a_run
+from tests.support.cases.rows import rows
 from workflows.attempt import placeholders
 
 
-@pytest.mark.parametrize(
-    ("path", "written"),
-    [
-        ("/shared", "$(PRIMUS_FOLDER_STORAGE_0)"),
-        ("/shared/runs/x", "$(PRIMUS_FOLDER_STORAGE_0)/runs/x"),
-        ("/shared/data", "$(PRIMUS_FOLDER_STORAGE_1)"),
-        ("/shared/data/c4", "$(PRIMUS_FOLDER_STORAGE_1)/c4"),
-        ("/shared/database", "$(PRIMUS_FOLDER_STORAGE_0)/database"),
-        ("/sharedness", "/sharedness"),
-        ("relative", "relative"),
-        ("", ""),
-    ],
-)
+@rows("workflows/attempt/placeholders")
 def test_the_longest_mount_that_holds_a_path_is_taken(path: str, written: str) -> None:
     assert placeholders.in_pod(a_cluster(), path) == written
 

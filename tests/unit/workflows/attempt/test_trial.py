@@ -11,6 +11,7 @@ from profiles.errors import ProfileError
 from profiles.resolve import Resolved, digest
 from profiles.run import CheckpointPolicy, ProgressSource, TrialPolicy
 from tests.support.builders.attempt_plans import TRAINER, a_plan, a_run
+from tests.support.cases.rows import rows
 from workflows import labels
 from workflows.attempt.jobset import KEEP_SECONDS, jobset
 from workflows.attempt.placeholders import checkpoint_dir
@@ -21,19 +22,7 @@ from workflows.attempt.trial import gang_key, lasts_seconds, steps_of, trial_key
 TELLS = ProgressSource(framework="primus-demo")
 
 
-@pytest.mark.parametrize(
-    ("steps", "skip", "every", "planned", "expected"),
-    [
-        (20, 5, 1, 240, 20),
-        (20, 5, 10, 0, 20),
-        (20, 5, 50, 0, 100),
-        (20, 15, 10, 0, 30),
-        (25, 5, 10, 0, 30),
-        (20, 5, 1, 12, 12),
-        (20, 0, 10, 27, 20),
-        (30, 0, 10, 27, 20),
-    ],
-)
+@rows("workflows/attempt/trial")
 def test_steps_that_must_be_seen(steps: int, skip: int, every: int, planned: int, expected: int) -> None:
     progress = TELLS.model_copy(update={"every_steps": every})
     run = a_run(progress=progress, steps=planned, trial=TrialPolicy(steps=steps, skip_steps=skip))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.vocabulary import VerdictWord
 from tests.support.builders.pasts import RECORDS
+from tests.support.cases.rows import rows
 from workflows.model.records import VerdictRecord
 from workflows.model.verdict_history import end_of, looks_of, pack, unpack
 
@@ -20,17 +20,7 @@ def record(node: str, at: float, *checks: str, unit: str = "GB/s") -> VerdictRec
     return VerdictRecord("c", node, VerdictWord.PASS, "device", at, reasons)
 
 
-@pytest.mark.parametrize(
-    ("reason", "end"),
-    [
-        ({"verdict": "pass"}, 1),
-        ({"verdict": "fail"}, -1),
-        ({"verdict": "unknown"}, 0),
-        ({"verdict": "unknown", "repeat": True}, -1),
-        ({"verdict": "fail", "flaps": True}, 1),
-        ({}, 0),
-    ],
-)
+@rows("workflows/model/looks")
 def test_what_was_measured_counts_not_what_was_made_of_it(reason: dict[str, Any], end: int) -> None:
     assert end_of(reason) == end
 

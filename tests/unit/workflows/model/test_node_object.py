@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.checks.catalogue import PROBES
+from tests.support.cases.rows import rows
 from workflows.model.nodes import told_by_node_object
 from workflows.programs.parsers.text import ParsedOutput
 
@@ -30,20 +31,7 @@ def test_a_sound_node_tells_all_in_the_units_of_the_probe() -> None:
     assert {one.quantity: one.unit for one in found.readings} == PROBES["kubernetes-node"].quantities
 
 
-@pytest.mark.parametrize(
-    ("allocatable", "figure", "line"),
-    [
-        ({"amd.com/gpu": "7"}, 7.0, "status.allocatable[amd.com/gpu] = 7"),
-        ({"amd.com/gpu": 8}, 8.0, "status.allocatable[amd.com/gpu] = 8"),
-        ({"amd.com/gpu": "0"}, 0.0, "status.allocatable[amd.com/gpu] = 0"),
-        ({"cpu": "8"}, 0.0, "the kubelet offers no amd.com/gpu: its device plug-in never told of any"),
-        (
-            {"amd.com/cpx_nps1": "64"},
-            0.0,
-            "the kubelet offers no amd.com/gpu: its device plug-in never told of any; it offers amd.com/cpx_nps1",
-        ),
-    ],
-)
+@rows("workflows/model/node_object")
 def test_gpus_are_counted_as_the_kubelet_offers_them(allocatable: dict[str, Any], figure: float, line: str) -> None:
     found = told_by_node_object(node(allocatable), "amd.com/gpu")
     assert (found.readings[0].quantity, found.readings[0].value) == ("allocatable_gpus", figure)

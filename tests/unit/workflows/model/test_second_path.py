@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders.damaged import damaged, reaches
+from tests.support.cases.rows import rows
 from workflows.model.attempt import AttemptView, CoordinatorFacts, LogSign, SecondSight
 from workflows.model.cluster import Pod
 from workflows.model.gang_status import GangNews
@@ -196,18 +197,7 @@ def test_one_look_says_where_it_is_and_two_whether_it_goes_on() -> None:
     assert (still.still_since, still.moved, still.ever_moved) == (150.0, False, True)
 
 
-@pytest.mark.parametrize(
-    ("said", "second", "moved"),
-    [
-        ("the same", look(7, 5.0), False),
-        ("an older line, from another pod's start", look(6, 4.0), False),
-        ("a phase after the step", look(7, 5.5), True),
-        ("steps that the tail does not hold any more, and a later line", look(None, 5.5), True),
-        ("ranks that began again", look(3, 4.0, incarnation=2), True),
-        ("a pod that was not asked before", look(9, 9.0, pod="t-1"), False),
-        ("nobody could be read", Look(unread={"t-0": "no answer"}), False),
-    ],
-)
+@rows("workflows/model/second_path")
 def test_what_counts_as_going_on(said: str, second: Look, moved: bool) -> None:
     one = after(SecondSight(100.0), 130.0, look(7, 5.0))
     assert after(one, 140.0, second).moved is moved, said

@@ -11,6 +11,7 @@ import pytest
 from profiles.checks.catalogue import Depth
 from profiles.loading.load import load_cluster, load_hardware, load_suite
 from tasks.node_tests.preflight import Wanted, plan_of, told_by
+from tests.support.cases.rows import rows
 from workflows.lint.lint import lint
 from workflows.node_tests.preflight import (
     MOST,
@@ -34,16 +35,7 @@ def plan(cluster: str = "local", suite: str = "any-machine", depth: Depth = "dev
     return plan_of(Wanted(profile, load_suite(suite), depth, names), 7)
 
 
-@pytest.mark.parametrize(
-    ("cluster", "suite", "depth"),
-    [
-        ("local", "any-machine", "device"),
-        ("local-gpus", "smoke", "smoke"),
-        ("bed", "any-machine", "storage"),
-        ("kubernetes-example", "smoke", "smoke"),
-        ("kubernetes-example", "device", "device"),
-    ],
-)
+@rows("workflows/node_tests/preflight")
 def test_it_passes_every_rule(cluster: str, suite: str, depth: Depth) -> None:
     assert lint(preflight_workflow(plan(cluster, suite, depth, 3)).to_dict()) == []
     assert lint(preflight_workflow(plan(cluster, suite, depth, MOST)).to_dict()) == []

@@ -14,23 +14,13 @@ from hypothesis import strategies as st
 from profiles.admission import Slurm
 from profiles.errors import ProfileError
 from tests.support.builders.slurm_plans import check, plan_on
+from tests.support.cases.rows import rows
 from workflows.node_tests import slurm_job
 
 PLAN = plan_on(["node-0"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [
-        ({"folder": "shared/here"}, "slurm.folder"),
-        ({"arguments": ("tests",)}, "slurm.arguments[0]"),
-        ({"arguments": ("--qos=a", "-p")}, "slurm.arguments[1]"),
-        ({"arguments": ("--",)}, "slurm.arguments[0]"),
-        ({"arguments": ("--wrap=rm",)}, "slurm.arguments[0]"),
-        ({"arguments": ("--nodelist=node-1",)}, "slurm.arguments[0]"),
-        ({"arguments": ("--export=ALL",)}, "slurm.arguments[0]"),
-    ],
-)
+@rows("workflows/node_tests/slurm_job")
 def test_settings_that_sbatch_cannot_take_name_the_field(settings: dict[str, object], field: str) -> None:
     with pytest.raises(ProfileError) as caught:
         slurm_job.check_settings(Slurm.model_validate(settings))
@@ -88,16 +78,7 @@ def test_the_users_words_stand_before_ours_and_the_script_is_last() -> None:
     assert {"--nodes=1", "--nodelist=node-0", "--job-name=T.node-0", "--no-requeue"} <= set(words)
 
 
-@pytest.mark.parametrize(
-    ("needs", "gpus", "expected"),
-    [
-        ([], None, {"--gpus-per-node=8"}),
-        (["disk"], None, {"--gpus-per-node=8"}),
-        (["gpus"], None, {"--exclusive", "--mem=0", "--gpus-per-node=8"}),
-        (["node"], 0, {"--exclusive", "--mem=0"}),
-        (["node"], 4, {"--exclusive", "--mem=0", "--gpus-per-node=4"}),
-    ],
-)
+@rows("workflows/node_tests/slurm_job")
 def test_who_needs_the_node_for_itself_asks_for_all_of_it(
     needs: list[str], gpus: int | None, expected: set[str]
 ) -> None:

@@ -13,6 +13,7 @@ import yaml
 from profiles.errors import ProfileError
 from profiles.loading.load import load_text, load_workspace
 from profiles.workspace import WorkspaceProfile
+from tests.support.cases.rows import rows
 from tests.support.cases.yaml_files import read_all_yaml
 from workflows import labels
 from workflows.attempt.gang_pods import TOPOLOGY_LABELS
@@ -139,27 +140,7 @@ def test_a_queue_takes_runs_of_its_own_workspace_only() -> None:
     assert wanted.items() <= by_kind(made, "Namespace")[0]["metadata"]["labels"].items()
 
 
-@pytest.mark.parametrize(
-    ("change", "field", "words"),
-    [
-        ("flavors: []", "flavors", "at least"),
-        ("flavors: [{name: a, quotas: {}}]", "flavors[0].quotas", "at least"),
-        (
-            'flavors: [{name: a, quotas: {cpu: {nominal: "1"}}}, {name: a, quotas: {cpu: {nominal: "1"}}}]',
-            "flavors",
-            "different names",
-        ),
-        (
-            'flavors: [{name: a, quotas: {cpu: {nominal: "1"}}}, {name: b, quotas: {memory: {nominal: "1"}}}]',
-            "flavors[1].quotas",
-            "same resources",
-        ),
-        ('flavors: [{name: a, quotas: {cpu: {nominal: "1", borrowing_limit: "1"}}}]', "cohort", "must be named"),
-        ('flavors: [{name: a, taints: [gpu], quotas: {cpu: {nominal: "1"}}}]', "flavors[0].taints[0]", "Effect"),
-        ('flavors: [{name: a, topology: t, quotas: {cpu: {nominal: "1"}}}]', "flavors[0].node_labels", "which nodes"),
-        ('flavors: [{name: a, quotas: {cpu: {nominel: "1"}}}]', "flavors[0].quotas.cpu.nominel", "nominal"),
-    ],
-)
+@rows("workflows/platform/workspace")
 def test_what_cannot_be_is_refused_by_its_field(change: str, field: str, words: str) -> None:
     with pytest.raises(ProfileError, match=words) as caught:
         load_text(WorkspaceProfile, f"name: team\n{change}\n")

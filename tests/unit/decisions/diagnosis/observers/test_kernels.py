@@ -6,6 +6,7 @@ import pytest
 
 from flows.decisions.diagnosis.observers import collectives, hardware, stacks
 from profiles.vocabulary import FaultClass
+from tests.support.cases.rows import rows
 from workflows.model.attempt import LogLine
 
 F = FaultClass
@@ -20,16 +21,7 @@ BLOCKED = "INFO: task python:4121 blocked for more than 120 seconds."
 PLAIN = ("Call Trace:", " <TASK>", " __schedule+0x23d/0x590", " ? __mutex_lock.constprop.0+0x263/0x490")
 
 
-@pytest.mark.parametrize(
-    ("head", "frame", "owner"),
-    [
-        (STUCK, " uvm_page_tree_get_ptes_async+0x93/0x970 [nvidia_uvm]", F.GPU_DRIVER),
-        (BLOCKED, " amdgpu_job_timedout+0x12/0x40 [amdgpu]", F.GPU_DRIVER),
-        (BLOCKED, " rpc_wait_bit_killable+0x24/0xb0 [sunrpc]", F.STORAGE),
-        (BLOCKED, " ll_file_read+0x24/0xb0 [lustre]", F.STORAGE),
-        (STUCK, " mlx5_cmd_exec+0x24/0xb0 [mlx5_core]", F.FABRIC),
-    ],
-)
+@rows("diagnosis/observers/kernels")
 def test_a_task_that_does_not_come_back_is_its_first_module_s_fault(head: str, frame: str, owner: FaultClass) -> None:
     found = list(stacks.stuck_in_kernel(lines(head, *PLAIN, frame, " entry_SYSCALL_64+0x1/0x2")))
     assert [(clue.fault_class, clue.node, clue.blames) for clue in found] == [(owner, "gpu-3", "node")]

@@ -6,7 +6,8 @@ import pytest
 
 from flows.decisions.diagnosis.observers import resume, stalls
 from profiles.vocabulary import FaultClass
-from tests.support.builders.told_logs import STEPS, seen, told
+from tests.support.builders.told_logs import seen, told
+from tests.support.cases.rows import rows
 
 F = FaultClass
 FAR = "step 4980 loss 2.31 lr 1e-4\nstep 4990 loss 2.30 lr 1e-4\nSaved checkpoint to /ckpt/step_4990"
@@ -98,29 +99,11 @@ def test_that_it_began_anew_counts_more_than_how_the_start_before_ended() -> Non
 TIMED = "\n".join(f"[2025-01-01 03:00:{second:02d}] iteration {second}/900 | lm loss: 2.1 |" for second in range(1, 20))
 
 
-@pytest.mark.parametrize(
-    ("end", "wanted"),
-    [
-        ("[2025-01-01 09:00:00] slurmstepd: error: *** STEP 9.0 ON gpu-7 CANCELLED AT 2025-01-01T09:00:00 ***", 1),
-        ("[2025-01-01 03:01:00] slurmstepd: error: *** STEP 9.0 ON gpu-7 CANCELLED AT 2025-01-01T03:01:00 ***", 0),
-        ("[2025-01-01 09:00:00] uploading the logs", 0),
-        ("[2025-01-01 09:00:00] training finished\nReceived SIGTERM", 0),
-    ],
-    ids=["ended from outside", "soon", "by itself", "after it was done"],
-)
+@rows("diagnosis/observers/progress")
 def test_silence_counts_where_somebody_had_to_end_it(end: str, wanted: int) -> None:
     assert len(seen(stalls.silences, {"slurm.out": f"{TIMED}\n{end}"})) == wanted
 
 
-@pytest.mark.parametrize(
-    ("bar", "wanted"),
-    [
-        ("  0%|          | 0/1000 [12:34<?, ?it/s]", 1),
-        ("  0%|          | 0/1000 [1:02:34<?, ?it/s]", 1),
-        ("  0%|          | 0/1000 [00:00<?, ?it/s]", 0),
-        ("  1%|          | 10/1000 [12:34<12:00, 1.2it/s]", 0),
-        (f"  0%|          | 0/1000 [12:34<?, ?it/s]\n{STEPS}", 0),
-    ],
-)
+@rows("diagnosis/observers/progress")
 def test_a_bar_that_never_moved_counts_after_minutes(bar: str, wanted: int) -> None:
     assert len(seen(stalls.bars, {"train.log": bar})) == wanted

@@ -9,6 +9,7 @@ from flows.decisions.diagnosis.observers.outliers import slow
 from flows.decisions.diagnosis.observers.registry import Observer
 from profiles.vocabulary import FaultClass
 from tests.support.builders.told_logs import STEPS, ranks, seen, told
+from tests.support.cases.rows import rows
 
 MEGATRON = "0: INFO:megatron.core.utils:[2026-02-14 23:07:56] | MnRtt/Rnk: {low}ms/8 | MxRtt/Rnk: {high}ms/{rank} | "
 SCORES = "\n".join(
@@ -112,18 +113,7 @@ def test_nodes_of_a_mapping_are_no_ranks() -> None:
     assert told({"x.log": f"{text}\n{text.replace('143.0', '20.6')}\n{STEPS}"}).fault_class is FaultClass.NONE
 
 
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ([1.0, 1.0, 1.0, 2.0], {3}),
-        ([1.0, 1.0, 1.0, 1.4], set[int]()),
-        ([1.0, 1.1, 0.9, 5.0, 5.1], {3, 4}),
-        ([1.0, 1.0, 5.0, 5.1], set[int]()),
-        ([1.0, 9.0], set[int]()),
-        ([0.0, 0.0, 0.0, 4.0], set[int]()),
-        ([], set[int]()),
-    ],
-)
+@rows("diagnosis/observers/stragglers")
 def test_far_off_is_far_off_a_majority_and_by_half_at_least(values: list[float], wanted: set[int]) -> None:
     assert set(slow(dict(enumerate(values)))) == wanted
 

@@ -17,6 +17,7 @@ from flows.decisions.diagnosis.literals import ops, parser, read_literals
 from flows.decisions.diagnosis.matching import RULES, match_line, rule_by_name
 from profiles.vocabulary import FaultClass
 from tests.support.builders.damaged import damaged, reaches
+from tests.support.cases.rows import rows
 from workflows.model.attempt import Evidence, LogLine, Signal
 
 F = FaultClass
@@ -204,21 +205,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
     assert 0.0 <= diagnose(evidence(text, text[::-1])).confidence <= 1.0
 
 
-@pytest.mark.parametrize(
-    ("raw", "text", "rank"),
-    [
-        ("\x1b[31mValueError: x\x1b[0m", "ValueError: x", None),
-        ("10%|#\r20%|##\rValueError: x", "ValueError: x", None),
-        ("[rank3]: ValueError: x", "ValueError: x", 3),
-        ("[rank3]:[E1206 18:44] ValueError: x", "[E1206 18:44] ValueError: x", 3),
-        ("[default5]:ValueError: x", "ValueError: x", 5),
-        ("7: ValueError: x", "ValueError: x", 7),
-        ("[1,12]<stderr>: ValueError: x", "ValueError: x", 12),
-        ("2025-03-01T10:00:00.123456789Z stderr F ValueError: x", "ValueError: x", None),
-        ("2025-03-01T10:00:00.123456789Z stderr F [rank2]: ValueError: x", "ValueError: x", 2),
-        ("ValueError: x", "ValueError: x", None),
-    ],
-)
+@rows("diagnosis/rules/rules")
 def test_prefixes_of_launchers_are_taken_off(raw: str, text: str, rank: int | None) -> None:
     line = clean(LogLine(raw, "file"))
     assert (line.text, line.rank) == (text, rank)

@@ -13,6 +13,7 @@ from flows.decisions.node_tests.fabric.flapping import BLAMED, DOUBTED, LOOKS, c
 from flows.decisions.node_tests.fabric.knowledge import State, knowledge_of
 from flows.decisions.node_tests.fabric.model import FabricFault, Measurement
 from flows.testing.links import PROOFS
+from tests.support.cases.rows import rows
 from tests.support.fakes.fabrics import (
     ORDINARY,
     QUIET,
@@ -70,15 +71,7 @@ def test_suspects_are_looked_at_first() -> None:
     assert set(found.waiting) == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize(
-    "rounds",
-    [
-        [[("0+1+2+3", False)], [("0+1", False), ("2+3", True)], [("0+1", False)], [("0+1", False)]],
-        [[("0+1+2+3", False)], [("0+1+2+3", True)]],
-        [[("0+1+2+3", True)], [("0+1", False)], [("2+3", True)]],
-    ],
-    ids=["always bad", "one bad moment of all", "one bad moment of two"],
-)
+@rows("node_tests/fabric/flapping")
 def test_nobody_is_suspected_who_does_not_contradict_himself_twice(rounds: list[list[tuple[str, bool]]]) -> None:
     found = flaps(knowledge_of(state_of(rounds, 4)), 0)
     assert not found.waiting

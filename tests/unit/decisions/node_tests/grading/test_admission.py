@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from flows.decisions.node_tests.grading.admission import Admission, Candidate, O
 from flows.decisions.node_tests.grading.model import DEEP, Depth
 from flows.decisions.node_tests.grading.standing import NodeStanding, standing_of
 from profiles.vocabulary import VerdictWord
+from tests.support.cases.rows import rows
 from workflows.model.records import VerdictRecord
 
 F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
@@ -52,32 +52,7 @@ RUN, SUSPECT, REPAIR = Occasion.BEFORE_RUN, Occasion.SUSPECT, Occasion.AFTER_REP
 JOIN, NIGHT = Occasion.JOIN, Occasion.NIGHTLY
 
 
-@pytest.mark.parametrize(
-    ("occasions", "told", "depths", "why"),
-    [
-        ({RUN: 0}, [], [SMOKE], "before-run: smoke: it was never tested"),
-        ({RUN: 0}, [(1.0, SMOKE, P)], [], ""),
-        ({RUN: 0}, [(1.0, DEVICE, P)], [], ""),
-        ({RUN: 0}, [(25.0, SMOKE, P)], [SMOKE], "was good for 24.0 h"),
-        ({RUN: 0}, [(1.0, SMOKE, U)], [SMOKE], "could not tell"),
-        ({RUN: 0}, [(1.0, SMOKE, F)], [], ""),
-        ({NIGHT: 0}, [(1.0, DEVICE, F)], [], ""),
-        ({NIGHT: 0}, [(1.0, SMOKE, P)], [DEVICE], "nightly: device: it was never tested"),
-        ({JOIN: 2}, [(3.0, DEVICE, P)], [SMOKE, DEVICE], "older than what happened"),
-        ({JOIN: 2}, [(1.0, DEVICE, P)], [], ""),
-        ({SUSPECT: 2}, [(3.0, DEVICE, P)], [DEVICE], "suspect: device: its proof is older"),
-        ({SUSPECT: 2}, [(1.0, DEVICE, P)], [], ""),
-        ({SUSPECT: 2}, [(1.0, DEVICE, F)], [], ""),
-        ({REPAIR: 2}, [(3.0, DEVICE, F)], [SMOKE, DEVICE], "after-repair: smoke: it was never tested"),
-        ({REPAIR: 2}, [(3.0, FABRIC, F), (1.0, DEVICE, P)], [FABRIC], "after-repair: fabric: failed test fabric"),
-        ({REPAIR: 2}, [(3.0, DEVICE, F), (1.0, DEVICE, P)], [], ""),
-        ({REPAIR: 2}, [(3.0, DEVICE, F), (1.0, DEVICE, F)], [], ""),
-        ({REPAIR: 2}, [(3.0, SMOKE, P)], [SMOKE], "older than what happened"),
-        ({NIGHT: 0, RUN: 0}, [], [SMOKE, DEVICE], "before-run: smoke"),
-        ({NIGHT: 0, RUN: 0}, [(1.0, SMOKE, P)], [DEVICE], "nightly: device"),
-        ({}, [], [], ""),
-    ],
-)
+@rows("node_tests/grading/admission")
 def test_what_a_node_needs(
     occasions: Mapping[Occasion, float], told: Sequence[Told], depths: list[Depth], why: str
 ) -> None:

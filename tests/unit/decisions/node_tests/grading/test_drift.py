@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from flows.decisions.node_tests.grading.drift import STEADY_FIGURES, DriftRow, drift_table, facts_of, shifts
 from flows.decisions.node_tests.judge import NodeAnswer, judge
 from profiles.loading.load import load_hardware, load_suite
+from tests.support.cases.rows import rows
 from tests.support.faults.texts import smi_xml
 from workflows.programs.parsers.registry import PARSERS
 
@@ -20,18 +21,7 @@ def table(words: Mapping[str, str], hardware: Mapping[str, str] | None = None) -
     return drift_table({node: {"driver_version": word} for node, word in words.items()}, kinds)
 
 
-@pytest.mark.parametrize(
-    ("words", "majority", "outliers", "missing", "why"),
-    [
-        (["6.4", "6.4", "6.4"], "6.4", [], [], "6.4 on 3"),
-        (["6.4", "6.4", "6.3"], "6.4", ["n-2"], [], "6.4 on 2, 6.3 on 1; different: n-2 (6.3)"),
-        (["6.4", "6.3"], "", [], [], "6.3 on 1, 6.4 on 1; a tie: no node is named"),
-        (["6.4", "6.4", "6.3", "6.2"], "", [], [], "6.4 on 2, 6.2 on 1, 6.3 on 1; no majority: no node is named"),
-        (["6.4", "6.4", ""], "6.4", [], ["n-2"], "6.4 on 2; not known of n-2"),
-        (["6.4", "6.4", "6.3", ""], "6.4", ["n-2"], ["n-3"], "different: n-2 (6.3); not known of n-3"),
-        (["6.4"], "6.4", [], [], "6.4 on 1"),
-    ],
-)
+@rows("node_tests/grading/drift")
 def test_one_fact_of_one_kind(
     words: list[str], majority: str, outliers: list[str], missing: list[str], why: str
 ) -> None:
@@ -109,32 +99,13 @@ def test_figures_that_are_properties_are_those_of_shipped_checks() -> None:
     assert {check.name for check in load_suite("smoke").checks} >= STEADY_FIGURES
 
 
-@pytest.mark.parametrize(
-    ("words", "changing", "share"),
-    [
-        ("a" * 60 + "b" * 40, True, 0.6),
-        ("a" * 90 + "b" * 10, True, 0.9),
-        ("a" * 91 + "b" * 9, False, 0.91),
-        ("aaaabbb", True, 4 / 7),
-        ("aaaabb", False, 4 / 6),
-        ("aaaa", False, 1.0),
-    ],
-)
+@rows("node_tests/grading/drift")
 def test_two_large_groups_are_an_update_under_way(words: str, changing: bool, share: float) -> None:
     (row,) = table({f"n-{index}": word for index, word in enumerate(words)})
     assert (row.changing, row.share) == (changing, pytest.approx(share))
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "moved"),
-    [
-        ("aaab", "abbb", [("a", "b", "was a on 3 of 4, now b on 3, a on 1")]),
-        ("aaab", "aabb", [("a", "", "was a on 3 of 4, now a on 2, b on 2")]),
-        ("aaab", "aaaa", []),
-        ("aabb", "bbbb", []),
-        ("", "bbbb", []),
-    ],
-)
+@rows("node_tests/grading/drift")
 def test_it_is_told_when_the_majority_moves(before: str, now: str, moved: list[tuple[str, str, str]]) -> None:
     tables = [table({f"n-{index}": word for index, word in enumerate(words)}) for words in (now, before)]
     assert [(item.was, item.now, item.why) for item in shifts(*tables)] == moved

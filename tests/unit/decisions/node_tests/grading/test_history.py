@@ -28,6 +28,7 @@ from flows.decisions.node_tests.grading.comparisons import (
 from flows.decisions.node_tests.grading.history_arrays import DAY_SECONDS
 from flows.decisions.node_tests.grading.model import CheckRule, Depth, Direction, Drift, Fall, NodeReadings
 from profiles.vocabulary import VerdictWord
+from tests.support.cases.rows import rows
 from workflows.model.records import VerdictRecord
 from workflows.programs.parsers.text import ParsedOutput, Reading
 
@@ -129,19 +130,7 @@ def test_a_better_figure_never_looks_worse_against_the_own_past(
     assert said(better) is said(worse) or (said(worse) is True and said(better) is False)
 
 
-@pytest.mark.parametrize(
-    ("past", "now", "count", "again"),
-    [
-        ([], -1, 0, False),
-        ([1], -1, 1, False),
-        ([-1], -1, 0, True),
-        ([-1, 0], -1, 0, True),
-        ([1, -1, 1, -1, 1], -1, 3, False),
-        ([1, 0, -1, 1, -1, 0, 1], -1, 3, False),
-        ([1, -1, 1, -1, 1], 1, 2, False),
-        ([1, -1] + [1] * 9, -1, 1, False),
-    ],
-)
+@rows("node_tests/grading/history")
 def test_how_often_a_check_fell_from_pass_to_fail(past: list[int], now: int, count: int, again: bool) -> None:
     known = Past(np.zeros((0, 1)), np.array(past, dtype=np.int8).reshape(-1, 1))
     assert falls(known, np.array([now], dtype=np.int8)).tolist() == [count]

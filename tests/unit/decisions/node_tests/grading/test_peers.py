@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from flows.decisions.node_tests.grading.columns import Stage, column
 from flows.decisions.node_tests.grading.comparisons import MAD_TO_SIGMA, by_majority, by_peers, others
 from flows.decisions.node_tests.grading.model import CheckRule, Depth, Direction, Majority, NodeReadings, Peers
+from tests.support.cases.rows import rows
 from workflows.programs.parsers.text import ParsedOutput, Reading
 
 FIGURES = st.floats(1.0, 1e6)
@@ -133,18 +134,7 @@ def worded(words: Sequence[str], sound: Sequence[bool] = (), least: int = 4) -> 
     return by_majority(column(rule, nodes), Majority(least), np.array(sound or [True] * len(words)))
 
 
-@pytest.mark.parametrize(
-    ("words", "sound", "blamed", "spoke"),
-    [
-        (["a"] * 5, [], [], 5),
-        (["a"] * 4 + ["b"], [], [4], 5),
-        (["a"] * 4, [], [], 0),
-        (["a", "a", "b", "b", "c"], [], [], 0),
-        (["a", "a", "a", "b", "b"], [], [3, 4], 2),
-        (["a"] * 4 + ["b", ""], [], [4], 5),
-        (["a"] * 4 + ["b"] * 9, [True] * 5 + [False] * 8, [4], 5),
-    ],
-)
+@rows("node_tests/grading/peers")
 def test_the_word_of_most_others_is_the_measure(
     words: list[str], sound: list[bool], blamed: list[int], spoke: int
 ) -> None:

@@ -21,6 +21,7 @@ from flows.decisions.node_tests.grading.standing import (
 from flows.decisions.recovery.nodes import NodeNeed, choose_nodes
 from profiles.checks.suite import Lifetimes
 from profiles.vocabulary import FaultClass, VerdictWord
+from tests.support.cases.rows import rows
 from workflows.model.fleet import NodeCandidate
 from workflows.model.records import NodeRecord, VerdictRecord
 
@@ -44,21 +45,7 @@ def test_a_gate_is_good_for_as_long_as_a_smoke_test() -> None:
     assert HOURS == {"gate": 24.0, "smoke": 24.0, "device": 168.0, "fabric": 168.0, "storage": 72.0, "training": 720.0}
 
 
-@pytest.mark.parametrize(
-    ("records", "released", "expected"),
-    [
-        ([("smoke", 1, P)], None, (P, "smoke")),
-        ([("smoke", 25, P)], None, (U, "smoke")),
-        ([("device", 25, P)], None, (P, "device")),
-        ([("device", 3, F), ("smoke", 1, P)], None, (F, "device")),
-        ([("device", 3, F), ("device", 1, P)], None, (P, "device")),
-        ([("smoke", 2, P), ("smoke", 1, U)], None, (U, "smoke")),
-        ([("gate", 2, F), ("gate", 1, P)], None, (P, "gate")),
-        ([("device", 3, F), ("smoke", 1, P)], 2.0, (P, "smoke")),
-        ([("device", 3, F)], 2.0, None),
-        ([("device", 1, F)], 2.0, (F, "device")),
-    ],
-)
+@rows("node_tests/grading/proofs")
 def test_what_is_believed_of_a_node(
     records: Sequence[tuple[str, float, VerdictWord]],
     released: float | None,
