@@ -28,7 +28,7 @@ from tests.stories.launcher.test_in_place import (
 from tests.support.harness.launcher_harness import GangOnLoopback, Program, alive, terminate, until
 from workflows.programs.launcher import prefork
 from workflows.programs.launcher.options import Options, Rendezvous, parse_place
-from workflows.programs.launcher.rank_environment import rank_environment
+from workflows.programs.launcher.rank_set import rank_environment
 from workflows.programs.prefork.parent import RANK_NAMES
 from workflows.programs.runtime import processes
 

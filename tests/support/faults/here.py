@@ -10,11 +10,8 @@ from __future__ import annotations
 import builtins
 import contextlib
 import os
-import subprocess
 import threading
-import types
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
 from unittest.mock import patch
 
@@ -22,16 +19,7 @@ from tests.support.faults.stand_ins import MadeUp, StandIn, answer_of, stand_ins
 from workflows.programs import main
 from workflows.programs.probes import call, one
 from workflows.programs.probes import run as probes_run
-
-READ = call._output
-
-
-@dataclass
-class ProbeHere:
-    """In place of the process of a probe."""
-
-    argv: Sequence[str]
-    returncode: int = 0
+from workflows.programs.runtime.bounded import Ended, run_program
 
 
 class ProgramsHere:
@@ -54,8 +42,7 @@ class ProgramsHere:
         """
         own = [
             *stand_ins(self._made_up, self._root),
-            (call, "subprocess", types.SimpleNamespace(**{**vars(subprocess), "Popen": self._start})),
-            (call, "_output", self._output),
+            (call, "run_program", self._run_program),
             (probes_run, "print", self._print),
             (one, "print", self._print),
         ]
@@ -71,18 +58,15 @@ class ProgramsHere:
     def _print(self, *words: object, file: TextIO | None = None, flush: bool = False) -> None:
         self._printed.text += " ".join(map(str, words)) + "\n"
 
-    def _start(self, argv: Sequence[str], **how: Any) -> object:
-        return ProbeHere(argv[2:]) if argv[2:3] == ["probe-one"] else subprocess.Popen(argv, **how)
-
-    def _output(self, process: Any, seconds: float) -> tuple[str, bool]:
-        if not isinstance(process, ProbeHere):
-            return READ(process, seconds)
-        answer = answer_of(self._made_up, process.argv)
-        if answer:
-            process.returncode = -answer["signal"] or answer["code"]
-            return answer["text"], not answer["hangs"]
-        process.returncode, text = self._main(process.argv)
-        return text, True
+    def _run_program(self, argv: Sequence[str], seconds: float, **how: Any) -> Ended:
+        if argv[2:3] != ["probe-one"]:
+            return run_program(argv, seconds, **how)
+        answer = answer_of(self._made_up, argv[2:])
+        if not answer:
+            return Ended(*self._main(argv[2:]))
+        if answer["hangs"]:
+            return Ended(None, answer["text"], problem=f"{how['name']} did not end within {seconds:g} s")
+        return Ended(-answer["signal"] or answer["code"], answer["text"])
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ def stand_ins(made_up: MadeUp, root: str) -> list[StandIn]:
     import resource
     import types
 
-    from workflows.programs.probes import kernel_log, links, node, reach, run
+    from workflows.programs.probes import kernel_log, links, measure, node, run, services
 
     wanted = int(made_up["memlock_gib"] * (1 << 30)) or resource.RLIM_INFINITY
     limits = types.SimpleNamespace(
@@ -55,9 +55,9 @@ def stand_ins(made_up: MadeUp, root: str) -> list[StandIn]:
         (kernel_log, "DEVICE", os.path.join(root, "dev/kmsg")),
         (run.nics_of, "__defaults__", (os.path.join(root, "sys/class/infiniband"),)),
         (links, "time", _later(made_up["grows"], root)),
-        (reach, "SSH_PORT", made_up["ssh_port"]),
-        (reach, "time", types.SimpleNamespace(time=lambda: time.time() + ahead, monotonic=time.monotonic)),
-        (reach, "socket", _names(made_up["names_are_lost"])),
+        (services, "SSH_PORT", made_up["ssh_port"]),
+        (measure, "time", types.SimpleNamespace(**{**vars(time), "time": lambda: time.time() + ahead})),
+        (services, "socket", _names(made_up["names_are_lost"])),
         (os, "statvfs", _disk(*made_up["used_percent"])),
     ]
 

@@ -17,10 +17,9 @@ from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import Tools
 from workflows.programs.health.kubernetes import ApiError, Hold, NoHold
 from workflows.programs.health.labels import NodeLabels
-from workflows.programs.health.limits import ConnectionLimiter, Gate, RateLimiter
 from workflows.programs.health.peers import ConfiguredNodes, Nodes, Peer
-from workflows.programs.health.routes import PageResponse, Pages
-from workflows.programs.health.server import HealthPort, HealthPorts
+from workflows.programs.health.routes import Gate, PageResponse, Pages
+from workflows.programs.health.server import ConnectionLimiter, HealthPort, HealthPorts, RateLimiter
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.call import Call, execute
 

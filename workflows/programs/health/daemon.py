@@ -16,13 +16,12 @@ from workflows.programs.health.gpu_checks import CHECKS as GPU_CHECKS
 from workflows.programs.health.gpu_checks import DEADLINES, FATAL, LOADING, Clocks, GpuLimits, Tools, dcgm
 from workflows.programs.health.kubernetes import Api, ApiError, Hold, node_hold, owner_of
 from workflows.programs.health.labels import NodeLabels
-from workflows.programs.health.limits import ExclusiveTurns, SharedResult
 from workflows.programs.health.peers import LookupFailedError, Nodes, by_node, gpus_asked, pods_on
 from workflows.programs.health.query import ALL, NONE, Status, asked_checks
 from workflows.programs.health.results import CHECKS, NOT_SUPPORTED, Report, Result, ResultStore
 from workflows.programs.probes.call import Call
 from workflows.programs.probes.verdicts import UNKNOWN
-from workflows.programs.runtime.bounded import side_by_side
+from workflows.programs.runtime.bounded import ExclusiveTurns, SharedResult, side_by_side
 
 GPUS = "gpus"
 DEEP = "a deep test"

@@ -16,12 +16,12 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from workflows.programs.health.limits import SharedResult
 from workflows.programs.health.results import DeviceResult, Result, values_line
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.call import Call, execute
 from workflows.programs.probes.gpu_count import MAKERS, on_bus
 from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, worst
+from workflows.programs.runtime.bounded import SharedResult
 
 TOOLS: Mapping[str, Tuple[str, ...]] = {"nvidia": ("nvidia-smi",), "amd": ("amd-smi", "rocm-smi")}
 SMI_SECONDS = 30.0

@@ -23,7 +23,6 @@ from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import GpuLimits, Tools, cpu_model, fatal_words
 from workflows.programs.health.kubernetes import ACCOUNT, Api, Hold, NoHold, TaintHold, api_from, owner_of
 from workflows.programs.health.labels import NodeLabels
-from workflows.programs.health.limits import ConnectionLimiter, Gate, RateLimiter
 from workflows.programs.health.node_checks import CLASS
 from workflows.programs.health.options import Options, parse, periodic_of, token_from
 from workflows.programs.health.peers import (
@@ -36,8 +35,15 @@ from workflows.programs.health.peers import (
     peers_from,
 )
 from workflows.programs.health.query import duration_seconds
-from workflows.programs.health.routes import Pages
-from workflows.programs.health.server import READING_ROOM, UNCOUNTED, HealthPort, HealthPorts
+from workflows.programs.health.routes import Gate, Pages
+from workflows.programs.health.server import (
+    READING_ROOM,
+    UNCOUNTED,
+    ConnectionLimiter,
+    HealthPort,
+    HealthPorts,
+    RateLimiter,
+)
 from workflows.programs.runtime import flags
 
 Say = Callable[[str], None]

@@ -5,6 +5,7 @@ Standard library only, Python 3.9. No sockets here: `server` carries requests in
 
 from __future__ import annotations
 
+import hmac
 import json
 import threading
 import time
@@ -14,7 +15,6 @@ from typing import Any, Callable, Dict, Mapping, Tuple
 from workflows.programs.health import iperf
 from workflows.programs.health.daemon import Daemon
 from workflows.programs.health.fleet_status import Fleet, StatusQuery, json_of_all, text_of_all
-from workflows.programs.health.limits import Gate, SharedResult
 from workflows.programs.health.peers import Peer, fetch
 from workflows.programs.health.query import (
     NONE,
@@ -27,6 +27,7 @@ from workflows.programs.health.query import (
     status_from,
 )
 from workflows.programs.health.results import Report, metrics_text, report_to_json, result_to_json, text_of
+from workflows.programs.runtime.bounded import SharedResult
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -68,6 +69,25 @@ class PageResponse:
     status: int
     body: str
     kind: str = TEXT
+
+
+class Gate:
+    """Authorises requests that start work: those with the bearer `token` ("": none), or all if `compatible`."""
+
+    def __init__(self, token: str, compatible: bool) -> None:
+        self._token, self._compatible = token, compatible
+
+    def refusal(self, authorization: str) -> str:
+        """Why a request may not start work; "": it may. Takes as long for a wrong token as for a right one."""
+        if self._compatible:
+            return ""
+        if not self._token:
+            return "this daemon was started without a token, so nobody may start work: set PRIMUS_TOKEN"
+        scheme, _, given = authorization.partition(" ")
+        right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token.encode())
+        if scheme.lower() == "bearer" and right:
+            return ""
+        return "starting work needs the header Authorization: Bearer with the daemon's token"
 
 
 class Pages:

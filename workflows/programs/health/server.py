@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Collection, List, Tuple
 
-from workflows.programs.health.limits import ConnectionLimiter, RateLimiter
 from workflows.programs.health.routes import PageResponse, Pages
 
 IDLE_SECONDS = 10.0
@@ -24,6 +24,46 @@ UNCOUNTED = ("/healthz", "/readinessprobe", "/metrics")
 READING_ROOM = 32
 """Places beside the limit for `UNCOUNTED` paths on their own ports."""
 REFUSED = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+BURST = 10.0
+"""Seconds of the rate that may come at once: a fleet's questions arrive together."""
+
+
+class RateLimiter:
+    """A token bucket that fills at `per_second`; requests are refused while it is empty."""
+
+    def __init__(self, per_second: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._now = per_second, now
+        self._most = max(1.0, BURST * per_second)
+        self._level, self._at = self._most, now()
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Whether one more is allowed now."""
+        with self._lock:
+            now = self._now()
+            self._level = min(self._most, self._level + (now - self._at) * self._rate)
+            self._at = now
+            if self._level < 1.0:
+                return False
+            self._level -= 1.0
+            return True
+
+
+class ConnectionLimiter:
+    """So many at the same time."""
+
+    def __init__(self, most: int) -> None:
+        self._slots = threading.Semaphore(most)
+
+    def enter(self) -> bool:
+        """Whether there is room; `leave` afterwards."""
+        return self._slots.acquire(blocking=False)
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._slots.release()
 
 
 class HealthPort(ThreadingHTTPServer):

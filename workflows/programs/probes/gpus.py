@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
-from workflows.programs.probes.arguments import ArgumentError, number
 from workflows.programs.probes.gpu import collective as gpu_collective
 from workflows.programs.probes.gpu import kernels
 from workflows.programs.probes.gpu.children import (
@@ -34,6 +33,7 @@ from workflows.programs.probes.gpu.kernels import WORD_BYTES
 from workflows.programs.probes.gpu.sensors import Sensors
 from workflows.programs.probes.gpu.torch_device import torch_platform
 from workflows.programs.probes.measure import MIB
+from workflows.programs.probes.node import ArgumentError, number
 
 SMOKE_SIZE = 1024
 COPY_SECONDS, COPIES_SECONDS = 6.0, 60.0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
-from workflows.programs.probes.arguments import ArgumentError
+from workflows.programs.probes.node import ArgumentError
 from workflows.programs.probes.verdicts import PASS, UNKNOWN, Check
 from workflows.programs.runtime.bounded import run_program
 

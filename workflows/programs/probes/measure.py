@@ -19,8 +19,7 @@ import time
 from typing import Callable, Dict, List, Mapping, Tuple
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
-from workflows.programs.probes.arguments import Arguments, number
-from workflows.programs.probes.node import STORAGE_VARIABLE
+from workflows.programs.probes.node import STORAGE_VARIABLE, Arguments, number
 
 MIB = 1 << 20
 CHUNK = 1 << 18

@@ -23,6 +23,27 @@ STORAGE_VARIABLE = "PRIMUS_PREFLIGHT_PATH"
 """Folder on the storage that is tested."""
 
 Arguments = Mapping[str, str]
+"""Of a probe, as a suite gives them."""
+
+
+class ArgumentError(ValueError):
+    """An argument that cannot be measured with; the message names it."""
+
+
+def number(arguments: Arguments, name: str, default: int, least: int = 1) -> int:
+    """An argument as a whole number.
+
+    Raises:
+        ArgumentError: it is none, or too small.
+    """
+    text = arguments.get(name, str(default))
+    try:
+        value = int(text)
+    except ValueError:
+        raise ArgumentError(f"{name}: must be a whole number, got {text!r}") from None
+    if value < least:
+        raise ArgumentError(f"{name}: must be at least {least}, got {value}")
+    return value
 
 
 def read(path: str) -> Optional[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping
 
 from workflows.programs.parsers.text import ParsedOutput
-from workflows.programs.probes import gpu_count, links, measure, node, reach
+from workflows.programs.probes import gpu_count, links, measure, node
 from workflows.programs.probes.call import dump_parsed
 from workflows.programs.runtime import flags
 
@@ -31,8 +31,7 @@ GPU_PROBES = (
 LATE: Dict[str, str] = {
     **dict.fromkeys(GPU_PROBES, "gpus"),
     "kernel-log": "kernel_log",
-    "services": "services",
-    "fabric-environment": "services",
+    **dict.fromkeys(("services", "fabric-environment", "clock", "names", "ssh", "tool-time"), "services"),
 }
 """Probes whose modules are imported when they are asked for: every other one would wait for them."""
 
@@ -50,7 +49,6 @@ def _late(name: str) -> Probe:
 PROBES: Dict[str, Probe] = {
     **measure.PROBES,
     **node.PROBES,
-    **reach.REACH_PROBES,
     **links.PROBES,
     **gpu_count.PROBES,
     **{name: _late(name) for name in LATE},

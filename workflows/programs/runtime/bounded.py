@@ -1,4 +1,8 @@
-"""Work that must not hang its caller: other programs with a deadline and a limit of output, functions side by side."""
+"""Work that must not hang its caller: other programs with a deadline and a limit of output, functions side by side.
+
+Work that many callers want at the same time is done once, and works that disturb each other take turns; a caller that
+cannot have its turn in time gets an answer that says so.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,24 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Dict,
+    Generator,
+    Hashable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 MOST_BYTES = 4 << 20
 """More output than that no tool has reason for; the rest is read and dropped."""
@@ -163,3 +183,71 @@ def side_by_side(works: Sequence[Callable[[], T]], at_once: int = 0) -> List[T]:
             raise outcome
         answers.append(outcome)
     return answers
+
+
+class SharedResult:
+    """Runs one thing at a time for each key; whoever asks meanwhile gets the same answer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Dict[Hashable, "Future[Any]"] = {}
+
+    def do(self, key: Hashable, work: Callable[[], T]) -> T:
+        """The answer of `work`, run here or by whoever began it first.
+
+        Raises:
+            whatever `work` raises, for all who wait for it.
+        """
+        mine: "Future[T]" = Future()
+        with self._lock:
+            running = self._running.setdefault(key, mine)
+        if running is not mine:
+            return running.result()
+        try:
+            answer = work()
+        except BaseException as error:
+            self._forget(key)
+            mine.set_exception(error)
+            raise
+        self._forget(key)
+        mine.set_result(answer)
+        return answer
+
+    def _forget(self, key: Hashable) -> None:
+        with self._lock:
+            del self._running[key]
+
+
+class ExclusiveTurns:
+    """What cannot be shared: one holder at a time for each name."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._holders: Dict[str, str] = {}
+
+    @contextmanager
+    def turn(self, name: str, holder: str, seconds: float) -> Generator[str, None, None]:
+        """Have `name` for oneself; waits at most so long.
+
+        Yields:
+            "" with the turn, or who had it all the time.
+        """
+        ends = time.monotonic() + seconds
+        with self._changed:
+            while name in self._holders and time.monotonic() < ends:
+                self._changed.wait(max(0.0, ends - time.monotonic()))
+            other = self._holders.get(name, "")
+            if not other:
+                self._holders[name] = holder
+        try:
+            yield other
+        finally:
+            if not other:
+                with self._changed:
+                    del self._holders[name]
+                    self._changed.notify_all()
+
+    def holder(self, name: str) -> str:
+        """Who has it now; "": nobody."""
+        with self._changed:
+            return self._holders.get(name, "")

@@ -25,7 +25,7 @@ from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.state import REPLICA, LauncherJoined, Member, ReportsReceived, State
 from workflows.programs.coordinator.store import ExpectedGang
 from workflows.programs.launcher.options import Options, Rendezvous, parse_place
-from workflows.programs.launcher.rank_environment import rank_environment
+from workflows.programs.launcher.rank_set import rank_environment
 from workflows.programs.launcher.reporting import LOOK_SECONDS
 from workflows.programs.runtime.http_server import Request, Response
 from workflows.programs.runtime.report_token import report_token

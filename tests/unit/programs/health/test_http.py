@@ -22,13 +22,14 @@ from tests.support.harness.health_daemons import (
     ping_text,
     serving,
 )
-from workflows.programs.health.limits import ExclusiveTurns, Gate, RateLimiter, SharedResult
 from workflows.programs.health.main import RunningDaemon, start_daemon
 from workflows.programs.health.peers import Peer, fetch
 from workflows.programs.health.query import Status
+from workflows.programs.health.routes import Gate
+from workflows.programs.health.server import RateLimiter
 from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes.call import Call
-from workflows.programs.runtime.bounded import side_by_side
+from workflows.programs.runtime.bounded import ExclusiveTurns, SharedResult, side_by_side
 
 BEARER = f"Bearer {TOKEN}"
 QUIET = ["--api=none", "--loglevel=0", "--w=0", "--invasive-check-timer=0"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workflows.programs.checkpoints import prover
 from workflows.programs.launcher import prover_child
 from workflows.programs.launcher.options import Options, Rendezvous, make_folders, parse, parse_place, rank_command
-from workflows.programs.launcher.rank_environment import rank_environment
+from workflows.programs.launcher.rank_set import rank_environment
 from workflows.programs.launcher.reporting import LOOK_SECONDS, GrowingFile
 from workflows.programs.runtime.flags import UsageError
 

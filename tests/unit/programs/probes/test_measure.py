@@ -8,8 +8,8 @@ import pytest
 
 from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import measure
-from workflows.programs.probes.arguments import ArgumentError, number
 from workflows.programs.probes.measure import MIB, best_rate, pattern, process_all_reduce
+from workflows.programs.probes.node import ArgumentError, number
 from workflows.programs.probes.one import PROBES, answer
 
 SMALL = {

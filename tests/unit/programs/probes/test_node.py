@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from workflows.programs.parsers.text import ParsedOutput
-from workflows.programs.probes import node, reach
+from workflows.programs.probes import node, services
 from workflows.programs.probes.node import STORAGE_VARIABLE, disk_space, lasting, processes, settings, versions
 from workflows.programs.probes.one import PROBES, answer
-from workflows.programs.probes.reach import clock, names, ssh, tool_time
+from workflows.programs.probes.services import clock, names, ssh, tool_time
 
 Write = Callable[[str, str], None]
 
@@ -182,8 +182,8 @@ def test_a_clock_is_held_against_the_storage_s(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path))
     assert figures(clock({}))["clock_skew"] < 1.0
     assert list(tmp_path.iterdir()) == []
-    real = reach.time.time
-    monkeypatch.setattr(reach.time, "time", lambda: real() + 500.0)
+    real = services.time.time
+    monkeypatch.setattr(services.time, "time", lambda: real() + 500.0)
     assert figures(clock({}))["clock_skew"] == pytest.approx(500.0, abs=5.0)
 
 

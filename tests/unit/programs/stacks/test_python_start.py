@@ -15,8 +15,8 @@ import pytest
 
 from tasks.programs_archive import programs_archive
 from tests.support.harness.launcher_harness import until
-from workflows.programs.launcher import rank_environment
-from workflows.programs.launcher.rank_environment import PYTHON_START, python_path
+from workflows.programs.launcher import rank_set
+from workflows.programs.launcher.rank_set import PYTHON_START, python_path
 from workflows.programs.prefork.parent import PARKED_VARIABLE
 from workflows.programs.stacks import collect
 from workflows.programs.stacks.python_start.stack_signal import MEMORY_FILE, SIGNAL
@@ -145,5 +145,5 @@ def test_what_a_rank_has_on_its_path_comes_after() -> None:
 
 
 def test_a_folder_that_cannot_be_written_into_a_path_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_environment, "PYTHON_START", "/a:b/python_start")
+    monkeypatch.setattr(rank_set, "PYTHON_START", "/a:b/python_start")
     assert python_path("/a") == "/a"
