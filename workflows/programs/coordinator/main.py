@@ -23,7 +23,6 @@ from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.state import REPLICA, ROLE, SCOPES
 from workflows.programs.coordinator.store import ExpectedGang
 from workflows.programs.runtime import files, flags
-from workflows.programs.runtime.http_server import Server
 from workflows.wire import TERMINATION_MESSAGE_BYTES
 
 
@@ -147,7 +146,8 @@ def main(argv: List[str]) -> int:
         server = coordinator.serve(environment.get("PRIMUS_POD_IP", "") or "127.0.0.1", options.port)
     except OSError as error:
         return _refuse(f"--port: {options.port} cannot be bound: {error.strerror}")
-    asked = _on_signals(server)
+    asked = files.signal_pipe((signal.SIGTERM, signal.SIGINT))
+    server.watch(asked)
     print(f"coordinator: listening on port {server.port} for {options.pods} pods of {options.role}", flush=True)
     while asked not in server.turn(coordinator.idle_seconds):
         coordinator.tick()
@@ -163,17 +163,6 @@ def _many_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 65536), hard))
-
-
-def _on_signals(server: Server) -> int:
-    """A descriptor that becomes readable at SIGTERM or SIGINT."""
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: None)
-    server.watch(read)
-    return read
 
 
 def _refuse(message: str) -> int:

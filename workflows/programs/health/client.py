@@ -42,8 +42,8 @@ def fetch(url: str, seconds: float) -> Tuple[str, int]:
             text = answer.read(ANSWER_BYTES).decode("utf-8", "replace")
     except urllib.error.HTTPError as error:
         with error:
-            said = error.read(2000).decode("utf-8", "replace").strip()
-        return f"health-ask: {url} answers {error.code}: {said}", NOT_KNOWN
+            reason = error.read(2000).decode("utf-8", "replace").strip()
+        return f"health-ask: {url} answers {error.code}: {reason}", NOT_KNOWN
     except (OSError, ValueError) as error:
         return f"health-ask: {url} does not answer: {error}", NOT_KNOWN
     return read(text)
@@ -52,12 +52,12 @@ def fetch(url: str, seconds: float) -> Tuple[str, int]:
 def read(text: str) -> Tuple[str, int]:
     """The typed answer as it is shown, and the exit code."""
     try:
-        told: Any = json.loads(text)
-        verdict = cast("Dict[str, Any]", told)["verdict"]
+        answer: Any = json.loads(text)
+        verdict = cast("Dict[str, Any]", answer)["verdict"]
     except (ValueError, KeyError, TypeError):
         return f"{text.rstrip()}\nhealth-ask: the answer holds no verdict", NOT_KNOWN
-    shown = cast("Dict[str, Any]", told).get("text")
-    body = shown if isinstance(shown, str) else json.dumps(told, indent=2)
+    shown_text = cast("Dict[str, Any]", answer).get("text")
+    body = shown_text if isinstance(shown_text, str) else json.dumps(answer, indent=2)
     return f"{body.rstrip()}\nverdict: {verdict}", CODES.get(str(verdict), NOT_KNOWN)
 
 

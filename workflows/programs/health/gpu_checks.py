@@ -114,8 +114,8 @@ def judge_devices(
     devices += [DeviceResult(str(len(found) + more), UNKNOWN) for more in range(missing)]
     unknown = sum(one.verdict == UNKNOWN for one in devices)
     if not devices:
-        return (), parsed.unknown or "no GPU is told of"
-    reason = f"{unknown} of {len(devices)} GPUs are not told of" if unknown else ""
+        return (), parsed.unknown or "the tool reports no GPU"
+    reason = f"{unknown} of {len(devices)} GPUs have no reading" if unknown else ""
     return tuple(devices), f"{reason}: {parsed.unknown}" if reason and parsed.unknown else reason
 
 
@@ -201,8 +201,8 @@ def _bandwidth(index: int, value: Optional[float], least: float) -> DeviceResult
 def _missing(devices: Tuple[DeviceResult, ...], parsed: ParsedOutput) -> str:
     absent = [one.identity for one in devices if one.verdict == UNKNOWN]
     if not devices:
-        return parsed.unknown or "no figure was told"
-    return f"GPU {', '.join(absent)}: no figure: {parsed.unknown or 'the tool does not tell of it'}" if absent else ""
+        return parsed.unknown or "no figure was printed"
+    return f"GPU {', '.join(absent)}: no figure: {parsed.unknown or 'the tool does not report it'}" if absent else ""
 
 
 def _copy_call(vendor: str) -> Call:
@@ -374,7 +374,7 @@ def judge(node: str, level: int, tests: Sequence[Reading], unknown: str) -> Resu
         return _answer(node, level, FAIL, why, failing(failed))
     neither = [one for one in tests if not one.said]
     if not tests:
-        return _answer(node, level, UNKNOWN, unknown or "no test was told of")
+        return _answer(node, level, UNKNOWN, unknown or "no test was reported")
     if neither or unknown:
         said = "; ".join(one.line.strip() for one in neither[:4])
         return _answer(node, level, UNKNOWN, unknown or f"{len(neither)} of {len(tests)} tests did not pass: {said}")

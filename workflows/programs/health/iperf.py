@@ -161,9 +161,9 @@ class IperfServers:
             process.wait()
         with errors:
             errors.seek(0)
-            said = " ".join(errors.read(2000).decode("utf-8", "replace").split())[-300:]
+            errors_text = " ".join(errors.read(2000).decode("utf-8", "replace").split())[-300:]
         what = f"it did not listen within {LISTEN_SECONDS:g} s" if code is None else f"it ended with {code}"
-        return f"{what}; it said: {said}" if said else what
+        return f"{what}; it said: {errors_text}" if errors_text else what
 
     def _forget_ended(self) -> None:
         for port in [port for port, (process, _) in self._running.items() if process.poll() is not None]:
@@ -350,8 +350,9 @@ class RingMeasurement:
 
     def start(self) -> None:
         """Servers on all nodes; who does not answer, or cannot, is dead from here on."""
-        asked = path("iperfservers", numservers=len(self._interfaces) * self._servers, startport=self._wish.start_port)
-        for node, answer in self._everybody(asked).items():
+        count = len(self._interfaces) * self._servers
+        request = path("iperfservers", numservers=count, startport=self._wish.start_port)
+        for node, answer in self._everybody(request).items():
             if isinstance(answer, Exception):
                 self._dead[node] = f"its daemon does not answer: {answer}"
                 continue
@@ -384,9 +385,9 @@ class RingMeasurement:
                 self._holes.append(f"{iface}: no time was left for {len(pairs)} more pairs")
                 break
             # Who was lost on the way is not waited for again.
-            asked = [pair for pair in pairs if not self._dead.keys() & set(pair)]
-            answers = outcomes([self._pair(iface, *pair) for pair in asked], seconds=ASK_SECONDS)
-            for (source, there), answer in zip(asked, answers):  # noqa: B905 - 3.10
+            alive = [pair for pair in pairs if not self._dead.keys() & set(pair)]
+            answers = outcomes([self._pair(iface, *pair) for pair in alive], seconds=ASK_SECONDS)
+            for (source, there), answer in zip(alive, answers):  # noqa: B905 - 3.10
                 if isinstance(answer, OSError):
                     self._dead[source] = f"its daemon does not answer: {answer}"
                 elif isinstance(answer, Exception):

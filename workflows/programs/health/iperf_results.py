@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import re
 import time
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlencode
 
+from workflows.programs.health.query import whole
 from workflows.programs.runtime.prometheus import FIGURE_DIGITS, Family, Labels, exposition
 
 CLIENTS = 8
@@ -32,7 +32,6 @@ HOLE = "N/A"
 WIDTH = 40
 """Of a column of the matrix; more where a name is longer."""
 METRIC = "autopilot_iperf_gbits"
-_WHOLE = re.compile(r"[0-9]{1,9}")
 _OLD = ("serverspernode", "clientsperiface", "plane")
 
 Query = Mapping[str, str]
@@ -108,8 +107,8 @@ def parse_request(query: Query) -> IperfRequest:
         raise ValueError(f"plane: must be {' or '.join(PLANES)}, got {printable(plane)}")
     # Callers of old say how many clients an interface has, and mean one where they do not.
     usual = 1 if any(query.get(name) for name in _OLD) else CLIENTS
-    clients = number(query, "pclients", number(query, "clientsperiface", usual, 1, MOST_CLIENTS), 1, MOST_CLIENTS)
-    servers = number(query, "serverspernode", 1, 1, MOST_SERVERS)
+    clients = whole(query, "pclients", whole(query, "clientsperiface", usual, 1, MOST_CLIENTS), 1, MOST_CLIENTS)
+    servers = whole(query, "serverspernode", 1, 1, MOST_SERVERS)
     start = start_port(query, "startport")
     cleanup = query.get("cleanup", "no").strip().lower() not in ("no", "false", "0", "none")
     if plane == "mgmt":
@@ -123,7 +122,7 @@ def flow_of(query: Query) -> Flow:
     Raises:
         ValueError: names the parameter, and says what would be right.
     """
-    clients = number(query, "numclients", CLIENTS, 1, MOST_CLIENTS)
+    clients = whole(query, "numclients", CLIENTS, 1, MOST_CLIENTS)
     port = start_port(query, "dstport")
     fits(port, clients, "dstport")
     source = address(query, "srcip") if query.get("srcip") else ""
@@ -136,24 +135,10 @@ def ports_of(query: Query) -> range:
     Raises:
         ValueError: names the parameter, and says what would be right.
     """
-    count = number(query, "numservers", CLIENTS, 1, MOST_SERVERS)
+    count = whole(query, "numservers", CLIENTS, 1, MOST_SERVERS)
     first = start_port(query, "startport")
     fits(first, count, "startport")
     return range(first, first + count)
-
-
-def number(query: Query, name: str, usual: int, least: int, most: int) -> int:
-    """A whole number from `least` to `most`; `usual` where it is not given.
-
-    Raises:
-        ValueError: something else.
-    """
-    text = query.get(name, "").strip()
-    if not text:
-        return usual
-    if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
-        raise ValueError(f"{name}: must be a whole number from {least} to {most}, got {printable(text)}")
-    return int(text)
 
 
 def start_port(query: Query, name: str) -> int:
@@ -162,7 +147,7 @@ def start_port(query: Query, name: str) -> int:
     Raises:
         ValueError: something else.
     """
-    return number(query, name, START_PORT, LEAST_PORT, 65535)
+    return whole(query, name, START_PORT, LEAST_PORT, 65535)
 
 
 def fits(first: int, count: int, name: str) -> None:

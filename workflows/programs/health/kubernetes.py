@@ -113,8 +113,8 @@ class Api:
                 return cast("Json", json.loads(answer.read(ANSWER_BYTES) or b"{}"))
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read(4096).decode("utf-8", "replace")
-            raise ApiError(error.code, f"{method} {path}: {error.code} {_message(said)}") from error
+                reason = error.read(4096).decode("utf-8", "replace")
+            raise ApiError(error.code, f"{method} {path}: {error.code} {_message(reason)}") from error
         except (OSError, ValueError) as error:
             raise ApiError(0, f"{method} {path}: {error}") from error
 
@@ -127,10 +127,10 @@ class Api:
 
 def _message(text: str) -> str:
     try:
-        told: Any = json.loads(text)
+        status: Any = json.loads(text)
     except ValueError:
         return text[:200]
-    return str(cast("Json", told).get("message", ""))[:200] if isinstance(told, dict) else text[:200]
+    return str(cast("Json", status).get("message", ""))[:200] if isinstance(status, dict) else text[:200]
 
 
 def api_from(environment: Mapping[str, str], url: str = "", account: str = ACCOUNT) -> Optional[Api]:

@@ -143,8 +143,8 @@ class NodeLabels:
             for one in news:
                 after = diagnosed(after, one)
             after = {**after, HEALTH: health(after, known, self._fatal, self._wanted)}
-            shown = {**after, HEALTH: TESTING} if self._testing and after[HEALTH] != "EVICT" else after
-            self._write(before, shown)
+            written = {**after, HEALTH: TESTING} if self._testing and after[HEALTH] != "EVICT" else after
+            self._write(before, written)
             self._marks = after
 
     def testing(self, on: bool, known: Sequence[Result]) -> None:
@@ -156,8 +156,8 @@ class NodeLabels:
             kept = self._marks.get(HEALTH, "") if current == TESTING else current
             base = {**before, HEALTH: kept}
             after = {**base, HEALTH: health(base, known, self._fatal, self._wanted)}
-            shown = {**after, HEALTH: TESTING} if on and after[HEALTH] != "EVICT" else after
-            self._write(before, shown)
+            written = {**after, HEALTH: TESTING} if on and after[HEALTH] != "EVICT" else after
+            self._write(before, written)
             self._marks = after
 
     def _read(self) -> Dict[str, str]:
@@ -170,8 +170,8 @@ class NodeLabels:
         except ApiError as error:
             self._say(f"the node's labels cannot be read: {error}")
             return {**self._marks, **self._unwritten}
-        told = {**cast("Json", metadata.get("annotations") or {}), **cast("Json", metadata.get("labels") or {})}
-        found = {name: str(value) for name, value in told.items() if is_ours(name)}
+        both = {**cast("Json", metadata.get("annotations") or {}), **cast("Json", metadata.get("labels") or {})}
+        found = {name: str(value) for name, value in both.items() if is_ours(name)}
         self._there = found.get(HEALTH, "")
         if found.get(HEALTH) == TESTING and not self._testing:
             found[HEALTH] = self._marks.get(HEALTH, "")  # of a daemon that was killed meanwhile

@@ -44,6 +44,7 @@ from workflows.programs.health.server import (
     HealthPorts,
     RateLimiter,
 )
+from workflows.programs.probes.node import read
 from workflows.programs.runtime import flags
 
 Say = Callable[[str], None]
@@ -63,8 +64,8 @@ class RunningDaemon:
 
     def where(self) -> str:
         """One line: where it listens."""
-        shown = ", ".join(f"{name} {port}" for name, port in self.ports.items())
-        return f"{self.daemon.plan.node} listening on {self.address}: {shown}"
+        listed = ", ".join(f"{name} {port}" for name, port in self.ports.items())
+        return f"{self.daemon.plan.node} listening on {self.address}: {listed}"
 
     def close(self) -> None:
         """No more rounds, nobody is answered, what was started ends."""
@@ -89,9 +90,7 @@ def start_daemon(options: Options, environment: Mapping[str, str]) -> RunningDae
     address = options.address or _address(environment)
     own = Peer(node, LOOPBACK if address == ANYWHERE else address, options.port)
     namespace = (
-        options.namespace
-        or environment.get("NAMESPACE")
-        or (_read(os.path.join(ACCOUNT, "namespace")).strip() or "autopilot")
+        options.namespace or environment.get("NAMESPACE") or (read(os.path.join(ACCOUNT, "namespace")) or "autopilot")
     )
     nodes = _nodes(options, api, namespace, own)
     hold: Hold = TaintHold(api) if api is not None else NoHold()
@@ -99,7 +98,7 @@ def start_daemon(options: Options, environment: Mapping[str, str]) -> RunningDae
     marks = NodeLabels(node, api if options.label else None, plan.fatal, plan.periodic, say)
     daemon = Daemon(plan, Tools(options.gpus), nodes, api, hold, marks=marks, say=say)
     fleet = Fleet(node, nodes, daemon.report, token)
-    pages = Pages(daemon, fleet, Gate(token, options.compatible), token, cpu_model(_read("/proc/cpuinfo")))
+    pages = Pages(daemon, fleet, Gate(token, options.compatible), token, cpu_model(read("proc/cpuinfo") or ""))
     running = _serve(options, address, daemon, pages)
     _begin(running, options, hold if api is not None else None, say)
     return running
@@ -122,22 +121,14 @@ def _plan(options: Options, environment: Mapping[str, str], node: str, namespace
 
 def _nodes(options: Options, api: Optional[Api], namespace: str, own: Peer) -> Nodes:
     if options.peers or api is None:
-        told: Dict[str, Peer] = by_node(peers_from(options.peers))
-        return ConfiguredNodes([*told.values()] if own.node in told else [*told.values(), own])
+        named: Dict[str, Peer] = by_node(peers_from(options.peers))
+        return ConfiguredNodes([*named.values()] if own.node in named else [*named.values(), own])
     return ClusterNodes(api, namespace, options.pods, options.port, own)
 
 
 def _address(environment: Mapping[str, str]) -> str:
     pod = environment.get("PRIMUS_POD_IP") or environment.get("POD_IP", "")
     return pod or (ANYWHERE if environment.get("KUBERNETES_SERVICE_HOST") else LOOPBACK)
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 20)
-    except OSError:
-        return ""
 
 
 def _serve(options: Options, address: str, daemon: Daemon, pages: Pages) -> RunningDaemon:

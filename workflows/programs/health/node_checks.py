@@ -98,7 +98,7 @@ def _one(tools: Tools, target: PingTarget) -> Callable[[], Tuple[str, str]]:
         parsed = tools.call(call)
         losses = [one.value for one in parsed.readings if one.quantity == "packet_loss" and one.value is not None]
         if not losses:
-            return UNKNOWN, parsed.unknown or "ping told nothing"
+            return UNKNOWN, parsed.unknown or "ping printed no figure"
         bad = max(losses) > LOST_PERCENT
         return (FAIL, f"{max(losses):g} % of {PACKETS} packets lost") if bad else (PASS, "")
 

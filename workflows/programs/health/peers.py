@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 from urllib.parse import quote
 
 from workflows.programs.health.kubernetes import Api, ApiError, node_path
+from workflows.programs.runtime.http_client import parse_head
 
 Json = Dict[str, Any]
 
@@ -146,15 +147,14 @@ def _left(ends: float) -> float:
 
 def _fetched(data: bytes) -> PeerResponse:
     head, marker, body = data.partition(b"\r\n\r\n")
-    lines = head.decode("latin-1").split("\r\n")
-    words = lines[0].split(" ", 2)
-    if not marker or not words[0].startswith("HTTP/1.") or len(words) < 2 or not words[1].isdigit():
-        raise OSError("the answer is not HTTP, or broke off")
-    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+    try:
+        status, fields = parse_head(head if marker else b"")
+    except ValueError as error:
+        raise OSError("the answer is not HTTP, or broke off") from error
     length = fields.get("content-length", "")
     if length.isdigit() and len(body) < int(length):
         raise OSError(f"the answer broke off after {len(body)} of {length} bytes")
-    return PeerResponse(int(words[1]), fields.get("content-type", ""), body.decode("utf-8", "replace"))
+    return PeerResponse(status, fields.get("content-type", ""), body.decode("utf-8", "replace"))
 
 
 class LookupFailedError(Exception):
@@ -265,11 +265,11 @@ def addresses_of(metadata: Json) -> Dict[str, str]:
     """Interface -> first address, as Multus announces them; empty where it does not."""
     text = _part(metadata, "annotations").get(NETWORKS)
     try:
-        told: Any = json.loads(text) if isinstance(text, str) else []
+        announced: Any = json.loads(text) if isinstance(text, str) else []
     except ValueError:
         return {}
     found: Dict[str, str] = {}
-    for one in cast("List[Any]", told) if isinstance(told, list) else []:
+    for one in cast("List[Any]", announced) if isinstance(announced, list) else []:
         entry = cast("Json", one) if isinstance(one, dict) else {}
         addresses = cast("List[Any]", entry.get("ips") or [])
         if addresses:

@@ -112,8 +112,8 @@ def text_of(result: Result) -> str:
     elif result.verdict == FAIL:
         first = FAILED_WORDS.get(result.check, "FAIL")
     else:
-        said = next((one for one in DOCUMENTED if result.why.startswith(one)), "")
-        first = f"{said}. ABORT" if said else "ABORT"
+        documented = next((one for one in DOCUMENTED if result.why.startswith(one)), "")
+        first = f"{documented}. ABORT" if documented else "ABORT"
     if result.check != "ping" or result.verdict == UNKNOWN:  # the last line of its own is its verdict
         lines.append(f"{tag} {first}")
     # On a line of its own: a reason may name anything, and clients take a tag beside a verdict for its check.
@@ -234,8 +234,8 @@ def node_block(answer: NodeAnswer) -> str:
 
 def summary(answers: Sequence[NodeAnswer], seconds: float) -> str:
     """What stands at the end of an answer about many nodes."""
-    shown = pprint.pformat({one.node: list(one.statuses) for one in answers})
-    return f"Node Summary:\n\n{shown}\n\nruntime: {seconds} sec\n"
+    statuses = pprint.pformat({one.node: list(one.statuses) for one in answers})
+    return f"Node Summary:\n\n{statuses}\n\nruntime: {seconds} sec\n"
 
 
 class ResultStore:

@@ -155,8 +155,8 @@ class Pages:
 
     def _is_mine(self, status: Status, query: Mapping[str, str]) -> bool:
         """Whether this node alone is meant: by name, or by another daemon's question, whose job says whom to ping."""
-        told = "pingnodes" in query or status.job == status.nodelabel == NONE
-        return told and status.named == (self._daemon.plan.node,)
+        alone = "pingnodes" in query or status.job == status.nodelabel == NONE
+        return alone and status.named == (self._daemon.plan.node,)
 
     def _report(self, status: Status) -> Report:
         return self._once.do(("own", status), lambda: self._daemon.report(status))

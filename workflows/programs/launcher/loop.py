@@ -17,7 +17,7 @@ from workflows.programs.launcher.coordinator_link import CoordinatorLink
 from workflows.programs.launcher.lifecycle import EndRanks
 from workflows.programs.launcher.options import Options, Place, Rendezvous, make_folders
 from workflows.programs.launcher.output import TimestampFormatter
-from workflows.programs.launcher.poll import PacedPoll, signal_pipe
+from workflows.programs.launcher.poll import PacedPoll
 from workflows.programs.launcher.prefork import RankStarter, StackCollector
 from workflows.programs.launcher.prover_child import ProverChild, command
 from workflows.programs.launcher.rank_set import RankSet, describe_restart, rank_starts
@@ -35,7 +35,7 @@ from workflows.programs.launcher.saves import SaveRequester, why_not_resumable
 from workflows.programs.launcher.termination import GANG_STEP_SECONDS, why_early
 from workflows.programs.progress.reader import Report, framework_of
 from workflows.programs.runtime import processes
-from workflows.programs.runtime.files import REST_SECONDS, Appender
+from workflows.programs.runtime.files import REST_SECONDS, Appender, signal_pipe
 from workflows.wire import FILE, CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 
@@ -164,7 +164,8 @@ class Launcher:
         self._out_of_memory = termination.OutOfMemoryCounter()
         self._framework = framework_of(options.framework, options.pattern)
         self._ranks = RankSet(self._appender, self._stamps, self._folder)
-        self._signals = signal_pipe()
+        # The end of children, and requests to end.
+        self._signals = signal_pipe((signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
         self._poll = PacedPoll(self._ranks.fileno(), (self._signals, self._gang.fd))
         self._children = Children(options, place, in_place, self._poll, self._say, self._take_proof)
         self._saves = SaveRequester(options.save_way, self._ranks.pids, self._advance, self._gang.add_event)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import select
-import signal
 import time
 from typing import List, Sequence, Tuple
 
@@ -63,14 +61,3 @@ class PacedPoll:
         wanted = min((self._worked - before) / WORK_SHARE, 2 * self._rest) if self._behind else 0.0
         self._rest = min(LONGEST_REST_SECONDS, max(SHORTEST_REST_SECONDS, wanted))
         self._rest_until, self._rested = time.monotonic() + (0.0 if flooded else self._rest), True
-
-
-def signal_pipe() -> int:
-    """A descriptor from which the numbers of arriving signals are read: the end of children, requests to end."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-        signal.signal(number, lambda _number, _frame: None)
-    return read

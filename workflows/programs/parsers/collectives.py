@@ -24,7 +24,7 @@ class _Table:
     """What is known while the lines go by."""
 
     def __init__(self) -> None:
-        self.told = ToolReadings()
+        self.results = ToolReadings()
         self.largest: Optional[Tuple[Row, str]] = None
         self.checked = False
         self.ended = True
@@ -36,30 +36,30 @@ class _Table:
             self.ended = False
             self.checked = self.checked or any(wrong is not None for _, wrong in row[1])
             self.largest = (row, line) if self.largest is None or row[0] >= self.largest[0][0] else self.largest
-            _told_row(self.told, row, line)
+            _told_row(self.results, row, line)
         elif "Out of bounds values" in stripped[:40]:
             self._out_of_bounds(stripped, line)
         elif "Avg bus bandwidth" in stripped[:40]:
             self._average(stripped, line)
         else:
-            _heading(self.told, stripped, line)
+            _heading(self.results, stripped, line)
 
     def _out_of_bounds(self, stripped: str, line: str) -> None:
         """The tool's own verdict; it says `0 OK` also where it checked nothing, and that is none."""
         cells = stripped.partition(":")[2].split(None, 3)
         wrong = amount(cells[0]) if len(cells) >= 2 else None
         if wrong == 0 and not self.checked:
-            self.told.note("the values were not checked")
+            self.results.note("the values were not checked")
         elif wrong is not None:
             said = {"OK": "pass", "FAILED": "fail"}.get(cells[1], "")
-            self.told.figure("collective_wrong_values", wrong, "count", "", line, said)
+            self.results.figure("collective_wrong_values", wrong, "count", "", line, said)
 
     def _average(self, stripped: str, line: str) -> None:
         cells = stripped.partition(":")[2].split(None, 2)
-        self.ended = bool(cells) and self.told.figure("bus_bandwidth_average", amount(cells[0]), "GB/s", "", line)
+        self.ended = bool(cells) and self.results.figure("bus_bandwidth_average", amount(cells[0]), "GB/s", "", line)
         if self.ended and self.largest is not None:
             for place, (bus, _) in zip(PLACES, self.largest[0][1]):  # noqa: B905 - 3.10
-                self.told.figure("bus_bandwidth", bus, "GB/s", place, self.largest[1])
+                self.results.figure("bus_bandwidth", bus, "GB/s", place, self.largest[1])
         self.largest, self.checked = None, False
 
 
@@ -75,7 +75,7 @@ def parse(text: str) -> ParsedOutput:
     for line in lines:
         table.line(line[_prefix(line) :].strip(), line)
     return close_readings(
-        table.told, "nccl-tests", text, cut, "" if table.ended else "the average below the table is missing"
+        table.results, "nccl-tests", text, cut, "" if table.ended else "the average below the table is missing"
     )
 
 

@@ -54,26 +54,26 @@ def _parse_json(text: str) -> ParsedOutput:
     root = next((as_mapping(data[name]) for name in ROOTS if name in data), None)
     if root is None:
         return no_document(TOOL, text)
-    told = ToolReadings()
+    results = ToolReadings()
     metadata: Dict[str, Any] = {**root, **as_mapping(data.get("metadata"))}
-    told.version = as_string(metadata.get("version"))
-    told.word("driver_version", as_string(metadata.get("Driver Version Detected")), "", "Driver Version Detected")
+    results.version = as_string(metadata.get("version"))
+    results.word("driver_version", as_string(metadata.get("Driver Version Detected")), "", "Driver Version Detected")
     for category in as_list(root.get("test_categories")):
         for test in as_list(as_mapping(category).get("tests")):
-            _json_test(told, as_mapping(test))
+            _json_test(results, as_mapping(test))
     for name in ("runtime_error", "Runtime Error"):
         if name in root:
-            told.note(f"the diagnostic ended early: {str(root[name])[:120]}")
-    _skipped(told)
-    return told.to_parsed()
+            results.note(f"the diagnostic ended early: {str(root[name])[:120]}")
+    _skipped(results)
+    return results.to_parsed()
 
 
-def _json_test(told: ToolReadings, test: Dict[str, Any]) -> None:
+def _json_test(results: ToolReadings, test: Dict[str, Any]) -> None:
     name = as_string(test.get("name"))[:80]
-    results = [as_mapping(one) for one in as_list(test.get("results"))]
-    if not results and "test_summary" in test:
-        results = [as_mapping(test["test_summary"])]
-    for result in results:
+    found = [as_mapping(one) for one in as_list(test.get("results"))]
+    if not found and "test_summary" in test:
+        found = [as_mapping(test["test_summary"])]
+    for result in found:
         status = as_string(result.get("status"))[:40]
         warnings = [
             (as_string(one) or as_string(as_mapping(one).get("warning"))) for one in as_list(result.get("warnings"))
@@ -81,7 +81,7 @@ def _json_test(told: ToolReadings, test: Dict[str, Any]) -> None:
         severities = sorted({severity for one in as_list(result.get("warnings")) if (severity := _severity(one))})
         word = ", ".join([status, *severities])
         line = "; ".join([f"{name}: {status}", *warnings])
-        told.word("dcgm_test", word, f"{_who(result)} {name}".strip(), line, DCGM_RESULTS.get(status.lower(), ""))
+        results.word("dcgm_test", word, f"{_who(result)} {name}".strip(), line, DCGM_RESULTS.get(status.lower(), ""))
 
 
 def _who(result: Dict[str, Any]) -> str:
@@ -98,50 +98,52 @@ def _severity(one: Any) -> str:
     return SEVERITIES.get(int(severity), "") if severity is not None else ""
 
 
-def _skipped(told: ToolReadings) -> None:
-    skipped = sum(1 for one in told.readings if one.word.startswith("Skip"))
+def _skipped(results: ToolReadings) -> None:
+    skipped = sum(1 for one in results.readings if one.word.startswith("Skip"))
     if skipped:
-        told.note(f"{skipped} of {len(told.readings)} results are of tests that were skipped")
-    warned = next((one for one in told.readings if one.quantity == "dcgm_test" and one.word.startswith("Warn")), None)
+        results.note(f"{skipped} of {len(results.readings)} results are of tests that were skipped")
+    tests = (one for one in results.readings if one.quantity == "dcgm_test")
+    warned = next((one for one in tests if one.word.startswith("Warn")), None)
     if warned is not None:
-        told.note(f"DCGM neither passes nor fails {warned.subject}: {warned.line}"[:200])
+        results.note(f"DCGM neither passes nor fails {warned.subject}: {warned.line}"[:200])
 
 
 def _parse_table(text: str) -> ParsedOutput:
     lines, cut = whole_lines(text)
-    told = ToolReadings()
+    results = ToolReadings()
     test = ""
     ended = False
     for line in lines:
         stripped = line.strip()
         row = _ROW.fullmatch(stripped)
         if stripped:
-            ended = _RULE.fullmatch(stripped) is not None and bool(told.readings)
+            ended = _RULE.fullmatch(stripped) is not None and bool(results.readings)
         if row is None:
             continue
         name, result = row.group(1).strip(), row.group(2).strip()
         kind, _, whom = name.partition(": ")
         if kind in ("Error", "Warning"):
-            told.word(f"dcgm_{kind.lower()}", result, f"{whom.lower()} {test}".strip(), line)
+            results.word(f"dcgm_{kind.lower()}", result, f"{whom.lower()} {test}".strip(), line)
         elif name in FACTS:
-            told.version = result if name == "DCGM Version" else told.version
-            told.word(FACTS[name], result, "", line)
+            results.version = result if name == "DCGM Version" else results.version
+            results.word(FACTS[name], result, "", line)
         else:
-            test = _table_test(told, name, result, test, line)
-    _skipped(told)
-    return close_readings(told, TOOL, text, cut, "" if ended else "the last line of its table is missing")
+            test = _table_test(results, name, result, test, line)
+    _skipped(results)
+    return close_readings(results, TOOL, text, cut, "" if ended else "the last line of its table is missing")
 
 
-def _table_test(told: ToolReadings, name: str, result: str, test: str, line: str) -> str:
+def _table_test(results: ToolReadings, name: str, result: str, test: str, line: str) -> str:
     hit = _RESULT.match(result)
     entity = _ENTITY.fullmatch(result)
     if name and hit:
         whom = _whom(hit.group(2) or "")
-        told.word("dcgm_test", hit.group(1), f"{whom} {name}".strip(), line, DCGM_RESULTS.get(hit.group(1).lower(), ""))
+        verdict = DCGM_RESULTS.get(hit.group(1).lower(), "")
+        results.word("dcgm_test", hit.group(1), f"{whom} {name}".strip(), line, verdict)
         return name
     if not name and entity and test:
         subject = f"{entity.group(1).lower()} {int(entity.group(2))} {test}"
-        told.word("dcgm_test", entity.group(3), subject, line, DCGM_RESULTS.get(entity.group(3).lower(), ""))
+        results.word("dcgm_test", entity.group(3), subject, line, DCGM_RESULTS.get(entity.group(3).lower(), ""))
     return test
 
 
@@ -164,7 +166,7 @@ class _AgfhcRun:
     """What is known while the lines go by."""
 
     def __init__(self) -> None:
-        self.told = ToolReadings()
+        self.results = ToolReadings()
         self.executed = 0.0
         self.ended = False
 
@@ -173,33 +175,33 @@ class _AgfhcRun:
         test, counts, end = _TEST.fullmatch(stripped), _COUNTS.fullmatch(stripped), _END.fullmatch(stripped)
         mode = _MODE.fullmatch(stripped)
         if test:
-            self.told.word("agfhc_test", test.group(1), test.group(2), line, AGFHC_RESULTS.get(test.group(1), ""))
+            self.results.word("agfhc_test", test.group(1), test.group(2), line, AGFHC_RESULTS.get(test.group(1), ""))
             if test.group(1) not in AGFHC_RESULTS:
-                self.told.note(f"{test.group(2)} gave no verdict: {test.group(1)}")
+                self.results.note(f"{test.group(2)} gave no verdict: {test.group(1)}")
         elif counts:
             self.executed = amount(counts.group(2)) or 0.0
-            self.told.figure("agfhc_tests_executed", self.executed, "count", "", line)
-            self.told.figure("agfhc_tests_skipped", amount(counts.group(3)), "count", "", line)
+            self.results.figure("agfhc_tests_executed", self.executed, "count", "", line)
+            self.results.figure("agfhc_tests_skipped", amount(counts.group(3)), "count", "", line)
             if (amount(counts.group(3)) or 0.0) > 0:
-                self.told.note(f"{counts.group(3)} tests were skipped")
+                self.results.note(f"{counts.group(3)} tests were skipped")
         elif end:
             self._end(end.group(1), line)
         elif mode:
-            self.told.word("product_name", mode.group(1), "", line)
-            self.told.figure("gpu_count", amount(mode.group(2)), "count", "", line)
-            self.told.word("compute_partition", mode.group(3), "", line)
-            self.told.word("memory_partition", mode.group(4), "", line)
+            self.results.word("product_name", mode.group(1), "", line)
+            self.results.figure("gpu_count", amount(mode.group(2)), "count", "", line)
+            self.results.word("compute_partition", mode.group(3), "", line)
+            self.results.word("memory_partition", mode.group(4), "", line)
         elif "agfhc version:" in stripped[:40].lower():
-            self.told.version = stripped.partition(":")[2].strip()[:40]
+            self.results.version = stripped.partition(":")[2].strip()[:40]
 
     def _end(self, code: str, line: str) -> None:
         self.ended = True
         success = code == "AGFHC_SUCCESS"
-        self.told.word("agfhc_result", code, "", line, "pass" if success and self.executed else "")
+        self.results.word("agfhc_result", code, "", line, "pass" if success and self.executed else "")
         if not success:
-            self.told.note(f"the program ended with {code}")
+            self.results.note(f"the program ended with {code}")
         elif not self.executed:
-            self.told.note("no test was executed")
+            self.results.note("no test was executed")
 
 
 def parse_agfhc(text: str) -> ParsedOutput:
@@ -208,7 +210,8 @@ def parse_agfhc(text: str) -> ParsedOutput:
     run = _AgfhcRun()
     for line in lines:
         run.line(line.strip(), line)
-    return close_readings(run.told, "AGFHC", text, cut, "" if run.ended else "the line with the return code is missing")
+    missing = "" if run.ended else "the line with the return code is missing"
+    return close_readings(run.results, "AGFHC", text, cut, missing)
 
 
 _RVS_RESULT = re.compile(r"\[RESULT\] ?\[ {0,8}[0-9]{1,12}\.[0-9]{1,9} {0,6}\] {0,4}(.{1,1000})")
@@ -238,7 +241,7 @@ class _RvsRun:
     """What is known while the lines go by."""
 
     def __init__(self) -> None:
-        self.told = ToolReadings()
+        self.results = ToolReadings()
         self.open: Dict[str, None] = {}
         self.power: Dict[str, Tuple[float, str]] = {}
         self.babel = 0
@@ -275,9 +278,9 @@ class _RvsRun:
         elif done:
             self.open.pop(subject, None)
             said = "pass" if done.group(1) == "TRUE" else "fail"
-            self.told.word("rvs_power_test", done.group(1), subject, line, said)
+            self.results.word("rvs_power_test", done.group(1), subject, line, said)
             if subject in self.power:
-                self.told.figure("power_peak", self.power[subject][0], "W", subject, self.power[subject][1])
+                self.results.figure("power_peak", self.power[subject][0], "W", subject, self.power[subject][1])
         elif rest.startswith(("Start of", "GFLOPS", "End of")):
             self.open[subject] = None
 
@@ -285,7 +288,7 @@ class _RvsRun:
         kind = _TYPES.search(action.lower())
         name = f"{NAMES.get(kind.group(1), kind.group(1))}_gemm" if kind else "gemm"
         value = amount(gigaflops)
-        self.told.figure(name, None if value is None else scale(value, 1e-3), "TFLOP/s", subject, line, said)
+        self.results.figure(name, None if value is None else scale(value, 1e-3), "TFLOP/s", subject, line, said)
 
     def _bandwidth(self, action: str, where: str, value: str, line: str) -> None:
         places = [(kind.lower(), number) for kind, number in _PLACE.findall(where)]
@@ -301,22 +304,23 @@ class _RvsRun:
         name = "gpu_to_gpu" if places[0][0] == "gpu" else "gpu_to_host" if down and not up else "host_to_gpu"
         pair = f"{second} -> {first}" if name == "gpu_to_host" else f"{first} {'<->' if both else '->'} {second}"
         quantity = f"{name}_bandwidth" + ("_bidirectional" if both else "")
-        self.told.figure(quantity, amount(value), "GB/s", f"{pair} {action}", line)
+        self.results.figure(quantity, amount(value), "GB/s", f"{pair} {action}", line)
 
     def _other(self, action: str, rest: str, line: str) -> None:
         memory, speed, peqt, monitor = (one.fullmatch(rest) for one in (_MEM, _MEM_BANDWIDTH, _PEQT, _GM))
         if memory:
-            self.told.word(
+            self.results.word(
                 "rvs_memory_test", memory.group(2), f"{action} test {memory.group(1)}", line, memory.group(2).lower()
             )
         elif speed:
-            self.told.figure("hbm_bandwidth", amount(speed.group(2)), "GB/s", f"{action} test {speed.group(1)}", line)
+            subject = f"{action} test {speed.group(1)}"
+            self.results.figure("hbm_bandwidth", amount(speed.group(2)), "GB/s", subject, line)
         elif peqt:
             said = "pass" if peqt.group(1) == "true" else "fail"
-            self.told.word("rvs_pcie_test", peqt.group(1), action, line, said)
+            self.results.word("rvs_pcie_test", peqt.group(1), action, line, said)
         elif monitor:
             subject = f"gpu {monitor.group(1)} {monitor.group(2)}"
-            self.told.figure("rvs_violations", amount(monitor.group(3)), "count", subject, line)
+            self.results.figure("rvs_violations", amount(monitor.group(3)), "count", subject, line)
 
     def missing(self) -> str:
         """Which results should be there."""
@@ -343,10 +347,10 @@ def parse_rvs(text: str) -> ParsedOutput:
         elif babel:
             value = amount(babel.group(2))
             speed = None if value is None else scale(value, 1e-3)
-            run.told.figure("hbm_bandwidth", speed, "GB/s", babel.group(1).lower(), line)
+            run.results.figure("hbm_bandwidth", speed, "GB/s", babel.group(1).lower(), line)
         elif "(version " in stripped[:60] and "ROCm Validation Suite" in stripped[:60]:
-            run.told.version = stripped.partition("(version ")[2].partition(")")[0][:40]
+            run.results.version = stripped.partition("(version ")[2].partition(")")[0][:40]
     missing = run.missing()
-    if missing and not run.told.readings:
-        run.told.note(missing)
-    return close_readings(run.told, "rvs", text, cut, missing)
+    if missing and not run.results.readings:
+        run.results.note(missing)
+    return close_readings(run.results, "rvs", text, cut, missing)

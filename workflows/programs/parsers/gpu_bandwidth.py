@@ -187,7 +187,7 @@ class _State:
     """Where in the output we are."""
 
     def __init__(self) -> None:
-        self.told = ToolReadings()
+        self.results = ToolReadings()
         self.test = ""
         self.columns: List[Tuple[str, str]] = []
         self.kinds: List[str] = []
@@ -208,7 +208,7 @@ class _State:
             self.columns = _DEVICE.findall(stripped)
             self.open = "the summary below the matrix is missing"
         elif stripped.startswith("TransferBench v"):
-            self.told.version = stripped[15:55].split(maxsplit=1)[0] if stripped[15:].strip() else ""
+            self.results.version = stripped[15:55].split(maxsplit=1)[0] if stripped[15:].strip() else ""
         elif self.columns and _ROW.match(stripped):
             self._row(stripped, line)
         else:
@@ -225,13 +225,13 @@ class _State:
             subject = f"{there} -> {here}" if arrow == "<-" else f"{here} {'<->' if both else '->'} {there}"
             quantity = QUANTITIES[(other, kind) if arrow == "<-" else (kind, other)]
             part = "" if both or not self.both else " of both"
-            self.told.figure(quantity + (self.both if both else ""), amount(cell), "GB/s", subject + part, line)
+            self.results.figure(quantity + (self.both if both else ""), amount(cell), "GB/s", subject + part, line)
 
     def _figures(self, stripped: str, line: str) -> None:
         summary = _SUMMARY.match(stripped)
         if summary:
             name = "gpu_to_gpu_bandwidth_average" if summary.group(1) == "Average" else "aggregate_bandwidth"
-            self.told.figure(name, amount(summary.group(3)), "GB/s", f"{summary.group(2).lower()} timed", line)
+            self.results.figure(name, amount(summary.group(3)), "GB/s", f"{summary.group(2).lower()} timed", line)
             self.open = "" if summary.group(2) == "CPU" else self.open
         elif _KINDS.fullmatch(stripped):
             self.kinds = stripped.split()
@@ -245,7 +245,7 @@ class _State:
         cells = stripped.partition(":")[2].split(None, 16)
         for kind, cell in zip(self.kinds, cells):  # noqa: B905 - 3.10
             quantity = QUANTITIES[(kind[:3], kind[-3:])] + "_average"
-            self.told.figure(quantity, amount(cell), "GB/s", "both ways" if "bidir" in way else "one way", line)
+            self.results.figure(quantity, amount(cell), "GB/s", "both ways" if "bidir" in way else "one way", line)
         self.open = ""
 
     def _transfer(self, stripped: str, line: str) -> None:
@@ -255,10 +255,10 @@ class _State:
         if transfer:
             route = _ROUTE.search(stripped[:400])
             way = f" {route.group(1)} -> {route.group(2)}" if route else ""
-            self.told.figure(
+            self.results.figure(
                 "transfer_bandwidth", value, "GB/s", f"{self.test} transfer {transfer.group(1)}{way}", line
             )
-        elif self.told.figure("aggregate_bandwidth", value, "GB/s", self.test, line):
+        elif self.results.figure("aggregate_bandwidth", value, "GB/s", self.test, line):
             self.open = ""
 
 
@@ -273,8 +273,8 @@ def parse_transferbench(text: str) -> ParsedOutput:
     for line in lines:
         state.line(line.strip(), line)
     if "[ERROR]" in text:
-        state.told.note("it ended in an error")
-    return close_readings(state.told, "TransferBench", text, cut, state.open)
+        state.results.note("it ended in an error")
+    return close_readings(state.results, "TransferBench", text, cut, state.open)
 
 
 _GFLOPS = re.compile(r"(?:rocblas|hipblas|hipblaslt)-[Gg]flops")

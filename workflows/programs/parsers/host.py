@@ -38,7 +38,7 @@ class _Bus:
     """Whose lines these are."""
 
     def __init__(self) -> None:
-        self.told = ToolReadings()
+        self.results = ToolReadings()
         self.device = ""
         self.links = 0
         self.statuses = 0
@@ -51,22 +51,22 @@ class _Bus:
         elif status:
             self.statuses += 1
             subject = self.device or f"device {self.statuses}"
-            self.told.flag("pcie_fatal_error", status.group(3) == "+", f"FatalErr{status.group(3)}", subject, line)
-            self.told.flag(
+            self.results.flag("pcie_fatal_error", status.group(3) == "+", f"FatalErr{status.group(3)}", subject, line)
+            self.results.flag(
                 "pcie_uncorrected_error", status.group(2) == "+", f"NonFatalErr{status.group(2)}", subject, line
             )
         elif acs and self.device:
             on = "+" in acs.group(1)
-            self.told.flag("pcie_acs_enabled", on, "on" if on else "off", self.device, line)
+            self.results.flag("pcie_acs_enabled", on, "on" if on else "off", self.device, line)
 
     def _link(self, kind: str, speed: str, width: str, word: str, line: str) -> None:
         most = "_max" if kind == "LnkCap" else ""
         self.links += not most
         subject = self.device or f"link {self.links}"
-        self.told.figure(f"pcie_link_speed{most}", amount(speed), "GT/s", subject, line)
-        self.told.figure(f"pcie_link_width{most}", amount(width), "count", subject, line)
+        self.results.figure(f"pcie_link_speed{most}", amount(speed), "GT/s", subject, line)
+        self.results.figure(f"pcie_link_width{most}", amount(width), "count", subject, line)
         if word == "downgraded":
-            self.told.word("pcie_link_state", word, subject, line)
+            self.results.word("pcie_link_state", word, subject, line)
 
 
 def parse_lspci(text: str) -> ParsedOutput:
@@ -82,9 +82,9 @@ def parse_lspci(text: str) -> ParsedOutput:
             bus.device = device.group(1)
         else:
             bus.line(line.strip(), line)
-    if bus.device and not bus.told.readings:
-        bus.told.note("devices without their links: it needs -vv, and root")
-    return close_readings(bus.told, "lspci -vv", text, cut)
+    if bus.device and not bus.results.readings:
+        bus.results.note("devices without their links: it needs -vv, and root")
+    return close_readings(bus.results, "lspci -vv", text, cut)
 
 
 _OFFSET = re.compile(r"([0-9.]{1,24}) seconds (fast|slow) of NTP time")

@@ -321,7 +321,7 @@ class _Query:
     """What is known while the lines go by."""
 
     def __init__(self) -> None:
-        self.told = ToolReadings()
+        self.results = ToolReadings()
         self.gpu = ""
         self.expected = 0
         self.lines_of: Dict[str, int] = {}
@@ -333,28 +333,28 @@ class _Query:
             return
         if any(section.startswith("mig_device") for section in path):
             return
-        before = len(self.told.readings)
+        before = len(self.results.readings)
         section = path[-1] if path else ""
         key = f"{section}/{name}" if section else name
         if key in MEANS and value in ("Yes", "No"):
             quantity, more = MEANS[key]
-            self.told.flag(quantity, value == "Yes", value, self.gpu + more, line)
+            self.results.flag(quantity, value == "Yes", value, self.gpu + more, line)
         if not self._known(key, section, name, value, line):
             self._special(path, name, value, line)
         if name not in ("process_id", "pid"):
-            self.lines_of[self.gpu] += len(self.told.readings) - before
+            self.lines_of[self.gpu] += len(self.results.readings) - before
         if value in ("Unknown Error", "GPU is lost", "ERR!", "[Unknown Error]", "GPU requires reset"):
-            self.told.note(f"{self.gpu}: a field reads {value}")
+            self.results.note(f"{self.gpu}: a field reads {value}")
 
     def _of_node(self, name: str, value: str, line: str) -> None:
         if name == "driver_version":
-            self.told.version = value[:40]
-            self.told.word("driver_version", value, "", line)
+            self.results.version = value[:40]
+            self.results.word("driver_version", value, "", line)
         elif name == "cuda_version":
-            self.told.word("cuda_version", value, "", line)
+            self.results.word("cuda_version", value, "", line)
         elif name == "attached_gpus":
             count = amount(value)
-            if self.told.figure("gpu_count", count, "count", "", line):
+            if self.results.figure("gpu_count", count, "count", "", line):
                 self.expected = int(count or 0)
 
     def begin(self, bus: str) -> None:
@@ -367,14 +367,14 @@ class _Query:
             quantity, more = NVIDIA_SMI_FIGURES[key]
             measured = measure(value)
             if measured is not None:
-                self.told.figure(quantity, measured[0], measured[1], self.gpu + more, line)
+                self.results.figure(quantity, measured[0], measured[1], self.gpu + more, line)
         elif key in NVIDIA_SMI_WORDS:
-            self.told.word(NVIDIA_SMI_WORDS[key], value, self.gpu, line)
+            self.results.word(NVIDIA_SMI_WORDS[key], value, self.gpu, line)
             if NVIDIA_SMI_WORDS[key] == "mig_mode" and value == "Enabled":
-                self.told.note(f"{self.gpu} is split into MIG devices: its figures are not those of a whole GPU")
+                self.results.note(f"{self.gpu} is split into MIG devices: its figures are not those of a whole GPU")
         elif key in NVIDIA_SMI_FLAGS:
             if value in ("Yes", "No"):
-                self.told.flag(NVIDIA_SMI_FLAGS[key], value == "Yes", value, self.gpu, line)
+                self.results.flag(NVIDIA_SMI_FLAGS[key], value == "Yes", value, self.gpu, line)
         elif key not in MEANS:
             return self._throttle(section, name, value, line)
         return True
@@ -384,7 +384,7 @@ class _Query:
             return False
         reason = name.replace("clocks_event_reason_", "").replace("clocks_throttle_reason_", "")
         if reason in THROTTLES and value in ("Active", "Not Active"):
-            self.told.flag(f"throttle_{reason}", value == "Active", value, self.gpu, line)
+            self.results.flag(f"throttle_{reason}", value == "Active", value, self.gpu, line)
         return True
 
     def _special(self, path: List[str], name: str, value: str, line: str) -> None:
@@ -392,23 +392,23 @@ class _Query:
         if span is not None and "ecc_errors" in path:
             self._ecc(path[-1], span, name, value, line)
         elif name in ("gpu_recovery_action", "recovery_action"):
-            self.told.flag("gpu_recovery_needed", value != "None", value, self.gpu, line)
+            self.results.flag("gpu_recovery_needed", value != "None", value, self.gpu, line)
         elif "/".join((*path[-1:], name)) in NVIDIA_SMI_SET_CLOCKS:
-            self.told.word(NVIDIA_SMI_SET_CLOCKS[f"{path[-1]}/{name}"], clock_word(value), self.gpu, line)
+            self.results.word(NVIDIA_SMI_SET_CLOCKS[f"{path[-1]}/{name}"], clock_word(value), self.gpu, line)
         elif name in ("process_id", "pid") and amount(value) is not None:
-            self.told.word("gpu_process", value, self.gpu, line)
+            self.results.word("gpu_process", value, self.gpu, line)
 
     def _ecc(self, section: str, span: str, name: str, value: str, line: str) -> None:
         old = {"single_bit": "ecc_correctable", "double_bit": "ecc_uncorrectable"}.get(section)
         if old is not None:
             if name == "total":
-                self.told.figure(old + _LIFETIME[span], amount(value), "count", self.gpu, line)
+                self.results.figure(old + _LIFETIME[span], amount(value), "count", self.gpu, line)
             return
         hit = _ECC.fullmatch(name)
         if hit:
             quantity = "ecc_uncorrectable" if hit.group(2) else "ecc_correctable"
             part = " ".join(word for word in (hit.group(1), hit.group(3)) if word)
-            self.told.figure(quantity + _LIFETIME[span], amount(value), "count", f"{self.gpu} {part}", line)
+            self.results.figure(quantity + _LIFETIME[span], amount(value), "count", f"{self.gpu} {part}", line)
 
     def missing(self, ended: bool) -> str:
         """What should have been told and was not."""
@@ -417,7 +417,7 @@ class _Query:
         if len(self.lines_of) < self.expected:
             return f"only {len(self.lines_of)} of {self.expected} GPUs are told of"
         if self.lines_of and min(self.lines_of.values()) < max(self.lines_of.values()):
-            self.told.note("less is told of one GPU than of another")
+            self.results.note("less is told of one GPU than of another")
         return ""
 
 
@@ -458,7 +458,7 @@ def _parse_text(lines: List[str], text: str, cut: bool) -> ParsedOutput:
             query.field([section for _, section in sections], _name(name), value.strip(), line)
         elif stripped:
             sections = [*sections[:7], (depth, _name(stripped))]
-    return close_readings(query.told, TOOL, text, cut, query.missing(ended=True))
+    return close_readings(query.results, TOOL, text, cut, query.missing(ended=True))
 
 
 def _parse_xml(lines: List[str], text: str, cut: bool) -> ParsedOutput:
@@ -480,4 +480,4 @@ def _parse_xml(lines: List[str], text: str, cut: bool) -> ParsedOutput:
             bus = re.search(r'id="([0-9A-Fa-f:.]{7,20})"', attributes)
             if tag == "gpu" and bus:
                 query.begin(bus.group(1))
-    return close_readings(query.told, TOOL, text, cut, query.missing(ended))
+    return close_readings(query.results, TOOL, text, cut, query.missing(ended))

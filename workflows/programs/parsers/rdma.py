@@ -158,7 +158,7 @@ class _Table:
     """One client's or server's table."""
 
     def __init__(self, results: ToolReadings) -> None:
-        self.told = results
+        self.results = results
         self.header = ""
         self.device = ""
         self.bandwidths: List[Tuple[float, str]] = []
@@ -175,18 +175,18 @@ class _Table:
         unit = _UNIT.search(self.header)
         if unit and unit.group(1) in GBITS and len(cells) >= 5 and "#sl" not in self.header:
             average = scale(amount(cells[3]) or 0.0, GBITS[unit.group(1)])
-            self.told.figure("rdma_bandwidth_by_size", average, "Gb/s", subject, line)
+            self.results.figure("rdma_bandwidth_by_size", average, "Gb/s", subject, line)
             self.bandwidths.append((average, line))
             self.ended = False
         elif "t_typical[usec]" in self.header and len(cells) == 9:
             self._latency(cells, subject, line)
         elif "t_avg[usec]" in self.header and "t_typical" not in self.header:
-            self.told.figure("rdma_latency_average_by_size", amount(cells[2]), "us", subject, line)
+            self.results.figure("rdma_latency_average_by_size", amount(cells[2]), "us", subject, line)
             self.ended = False
 
     def _latency(self, cells: List[str], subject: str, line: str) -> None:
         for column, quantity in LATENCIES:
-            self.told.figure(quantity, amount(cells[column]), "us", subject, line)
+            self.results.figure(quantity, amount(cells[column]), "us", subject, line)
         typical = amount(cells[4])
         if typical is not None:
             self.latencies.append((typical, line))
@@ -196,10 +196,10 @@ class _Table:
         """The line of dashes below the rows: now the best row is known."""
         if self.bandwidths:
             best = max(self.bandwidths)
-            self.told.figure("rdma_bandwidth", best[0], "Gb/s", self.device, best[1])
+            self.results.figure("rdma_bandwidth", best[0], "Gb/s", self.device, best[1])
         if self.latencies:
             first = self.latencies[0]
-            self.told.figure("rdma_latency", first[0], "us", self.device, first[1])
+            self.results.figure("rdma_latency", first[0], "us", self.device, first[1])
         self.bandwidths, self.latencies, self.ended = [], [], True
 
 

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.runtime.bounded import run_program
+from workflows.programs.runtime.files import entry_path
 from workflows.programs.runtime.flags import UsageError
 
 LAST_CHARACTERS = 300
@@ -69,12 +70,8 @@ def argv_of(call: Call, places: Mapping[str, str]) -> List[str]:
     """The command of a call, with the values of `places` for `{gpu}`, `{path}`, …."""
     if call.probe:
         arguments = {name: fill_places(text, places) for name, text in call.arguments.items()}
-        own = (
-            [sys.executable, os.path.abspath(sys.argv[0])]
-            if sys.argv[0].endswith(".pyz")
-            else [sys.executable, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "main.py")]
-        )
-        return [*own, "probe-one", f"--name={call.probe}", f"--arguments={json.dumps(arguments, sort_keys=True)}"]
+        own = [sys.executable, entry_path(), "probe-one"]
+        return [*own, f"--name={call.probe}", f"--arguments={json.dumps(arguments, sort_keys=True)}"]
     return [fill_places(word, places) for word in call.command]
 
 
@@ -94,7 +91,7 @@ def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Pars
         return ParsedOutput(unknown=f"{ended.problem}{_last(text)}")
     found = _read(call, text, parsers)
     if not found.readings and not found.unknown:
-        return ParsedOutput(unknown=f"{call.title} told nothing{_last(text)}")
+        return ParsedOutput(unknown=f"{call.title} gave no reading{_last(text)}")
     if code < 0:
         # Figures of a program that was killed may be those of half a measurement.
         return ParsedOutput(unknown=f"{call.title} was ended by signal {-code}{_last(text)}")
@@ -103,7 +100,7 @@ def execute(call: Call, places: Mapping[str, str], seconds: float, parsers: Pars
             unknown=f"{call.title} ended with {code}: {found.unknown}{_last(text)}", version=found.version
         )
     if code and not found.unknown:
-        # It printed all that is expected and says that something went wrong: what it told against the node counts.
+        # It printed all that is expected and says that something went wrong: what it reported against the node counts.
         return replace(found, unknown=f"{call.title} ended with {code}{_last(text)}")
     return found
 

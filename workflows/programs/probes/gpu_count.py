@@ -146,11 +146,11 @@ def gpu_devices(_: Arguments) -> ParsedOutput:
     """How many there are, whether the driver is loaded, who uses them, and how much of their memory."""
     amd, nvidia = on_bus("amd"), on_bus("nvidia")
     if nvidia or listed(NVIDIA_GPUS):
-        return _told(_nvidia(nvidia))
-    return _told(_amd(amd))
+        return _parsed(_nvidia(nvidia))
+    return _parsed(_amd(amd))
 
 
-def _told(readings: List[Reading]) -> ParsedOutput:
+def _parsed(readings: List[Reading]) -> ParsedOutput:
     counted = any(one.quantity == "gpu_count" for one in readings)
     hidden = "" if counted else "the driver is loaded, and what it lists is not to be seen from here"
     return ParsedOutput(tuple(readings), hidden)

@@ -158,10 +158,10 @@ def loaded(seconds: int, platform: Platform, sensors: Sensors, size: int) -> Par
         beside=sensors.sample,
         beside_seconds=max(0.05, seconds / LOOKS),
     )
-    told = sensors.to_parsed()
+    sensed = sensors.to_parsed()
     idle = {gpu_name(one) for one in found if one.why}
-    readings = [one for one in told.readings if not any((one.subject + " ").startswith(f"{gpu} ") for gpu in idle)]
-    return to_parsed(session, readings, [*reasons_of(found), *([told.unknown] if told.unknown else [])])
+    readings = [one for one in sensed.readings if not any((one.subject + " ").startswith(f"{gpu} ") for gpu in idle)]
+    return to_parsed(session, readings, [*reasons_of(found), *([sensed.unknown] if sensed.unknown else [])])
 
 
 def collective(arguments: Arguments, platform: Platform) -> ParsedOutput:

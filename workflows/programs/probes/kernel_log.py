@@ -261,8 +261,8 @@ def _hours(arguments: Mapping[str, str]) -> float:
 
 def _count(quantity: str, texts: Sequence[str]) -> Reading:
     """How many lines there are, with the newest different ones."""
-    shown: Dict[str, None] = dict.fromkeys(reversed(texts))
-    line = " | ".join(list(shown)[:SHOWN]) or "no such line"
+    different: Dict[str, None] = dict.fromkeys(reversed(texts))
+    line = " | ".join(list(different)[:SHOWN]) or "no such line"
     return Reading(quantity, float(len(texts)), "count", line=_cut(line))
 
 

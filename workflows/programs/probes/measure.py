@@ -366,7 +366,7 @@ def volume(arguments: Mapping[str, str]) -> ParsedOutput:
     """
     folder = os.environ.get(STORAGE_VARIABLE, "")
     if not folder:
-        return ParsedOutput(unknown="nobody said where the volume is")
+        return ParsedOutput(unknown="no folder of a volume was given")
     try:
         results = storage({**arguments, "path": folder})
     except OSError as error:

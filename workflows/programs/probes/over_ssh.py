@@ -9,7 +9,6 @@ Everything that the probe started ends with it, also processes that left its ses
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -19,10 +18,9 @@ import time
 from dataclasses import dataclass, field
 from typing import List, Tuple
 
-from workflows.programs.runtime import flags
+from workflows.programs.runtime import flags, processes
+from workflows.programs.runtime.files import entry_path
 
-PR_SET_CHILD_SUBREAPER = 36
-"""`prctl(2)`: processes whose parent has died become ours, so that they can be found."""
 OLD_SECONDS = 86_400.0
 """Folders that a killed test left are removed after a day: no test takes so long."""
 GRACE_SECONDS = 5.0
@@ -118,66 +116,25 @@ def main(argv: List[str]) -> int:
     remove_left(options, time.time())
     with contextlib.suppress(OSError), open(os.path.join(options.folder, MARK), "w", encoding="utf-8") as file:
         file.write(options.test)
-    adopt_orphans()
+    processes.become_subreaper()  # where that is refused, processes whose own parent died are missed
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _told_to_end)
+        signal.signal(number, _end_by_signal)
     places = [f"--path={storage_folder(options)}", f"--out-dir={os.path.join(options.folder, OUT)}"]
-    process = subprocess.Popen([*_programs(), "probe", *options.probe, *places], stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, entry_path(), "probe", *options.probe, *places], stdin=subprocess.DEVNULL
+    )
     try:
         code = process.wait(options.deadline_seconds)
     except subprocess.TimeoutExpired:
         print(f"probe-host: the probe did not end within {options.deadline_seconds:g} s", file=sys.stderr, flush=True)
         return 124
     finally:
-        end_descendants()
+        processes.kill_everything(frozenset(), GRACE_SECONDS)
     if code < 0:
         print(f"probe-host: the probe was ended by signal {-code}", file=sys.stderr, flush=True)
     return code if code >= 0 else 128 - code
 
 
-def _told_to_end(number: int, frame: object) -> None:
+def _end_by_signal(number: int, frame: object) -> None:
     del frame
     sys.exit(128 + number)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies; where that is not possible they are missed."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def end_descendants() -> None:
-    """Kill everything below this process, level by level, and fetch what died."""
-    deadline = time.monotonic() + GRACE_SECONDS
-    while children := _children():
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        if time.monotonic() > deadline:
-            return
-        time.sleep(0.01)
-
-
-def _children() -> List[int]:
-    """Living children of ours; those of a killed one become ours in turn."""
-    found: List[int] = []
-    own = str(os.getpid())
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with contextlib.suppress(OSError, IndexError):
-                    with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                        text = file.read().rpartition(")")[2].split()
-                    if text[1] == own:
-                        found.append(int(name))
-    return found
-
-
-def _programs() -> List[str]:
-    """How these programs are started."""
-    if sys.argv[0].endswith(".pyz"):
-        return [sys.executable, os.path.abspath(sys.argv[0])]
-    return [sys.executable, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "main.py")]

@@ -87,7 +87,7 @@ def join_parsed(parts: Sequence[ParsedOutput]) -> ParsedOutput:
     readings = tuple(reading for part in parts for reading in part.readings)
     unknown = "; ".join(part.unknown for part in parts if part.unknown)
     version = next((part.version for part in parts if part.version), "")
-    return ParsedOutput(readings, unknown or ("" if readings else "nothing was told"), version)
+    return ParsedOutput(readings, unknown or ("" if readings else "no reading was given"), version)
 
 
 class Node:

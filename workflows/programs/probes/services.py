@@ -113,7 +113,7 @@ def fabric_environment(arguments: Arguments) -> ParsedOutput:
     """
     text = arguments.get("wanted")
     if text is None:
-        return ParsedOutput(unknown="nobody said which variables the fabric wants: give `wanted`")
+        return ParsedOutput(unknown="the variables that the fabric wants are not known: give `wanted`")
     wanted = _wanted(text)
     if not wanted:
         line = "pool and hardware want no variable"
@@ -140,8 +140,8 @@ def _difference(name: str, wanted: str) -> str:
     found = os.environ.get(name)
     if any(part in name.lower() for part in SECRET):
         return f"{name} is {'not set' if found is None else 'another one'}"
-    shown = "not set" if found is None else repr(found[:SHOWN_CHARACTERS])
-    return f"{name} is {shown}, wanted {wanted[:SHOWN_CHARACTERS]!r}"
+    present = "not set" if found is None else repr(found[:SHOWN_CHARACTERS])
+    return f"{name} is {present}, wanted {wanted[:SHOWN_CHARACTERS]!r}"
 
 
 def clock(_: Arguments) -> ParsedOutput:

@@ -76,11 +76,11 @@ def parse(argv: Sequence[str]) -> Options:
 def judge_clock(now: float, asked_at: float, within_seconds: float, limit_seconds: float) -> Check:
     """This node's clock against that of whoever asked: it may be later by as long as a pod takes to start."""
     if not asked_at:
-        return Check("clock", UNKNOWN, None, limit_seconds, "s", "nobody said what time it is")
+        return Check("clock", UNKNOWN, None, limit_seconds, "s", "the time of the request was not given")
     behind, ahead = asked_at - now, now - asked_at - within_seconds
     off = round(max(behind, ahead, 0.0), 3)
     side = "behind" if behind > 0 else "ahead of" if ahead > 0 else "not off"
-    evidence = f"this node says {now:.0f}, it was asked at {asked_at:.0f} (Unix seconds): {side} by {off} s"
+    evidence = f"this node says {now:.0f}, the request was made at {asked_at:.0f} (Unix seconds): {side} by {off} s"
     return Check("clock", PASS if off <= limit_seconds else FAIL, off, limit_seconds, "s", evidence)
 
 
@@ -140,7 +140,7 @@ def check_tools(options: Options) -> Check:
         # The pod may have no way to the devices: that is no fault of theirs.
         why = f"{name}: {ended.last_words or ended.code}"
         return Check("tools", UNKNOWN, count, options.expected_gpus, "GPUs", why)
-    return at_least("tools", count, options.expected_gpus, "GPUs", f"{name} tells of {count}")
+    return at_least("tools", count, options.expected_gpus, "GPUs", f"{name} lists {count}")
 
 
 def check_kernel(options: Options, node: str) -> Check:

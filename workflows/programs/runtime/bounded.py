@@ -13,11 +13,11 @@ import signal
 import subprocess
 import threading
 import time
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import (
     IO,
+    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -31,6 +31,9 @@ from typing import (
     TypeVar,
     Union,
 )
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 MOST_BYTES = 4 << 20
 """More output than that no tool has reason for; the rest is read and dropped."""
@@ -198,6 +201,8 @@ class SharedResult:
         Raises:
             whatever `work` raises, for all who wait for it.
         """
+        from concurrent.futures import Future  # with logging, which no probe and no gate waits for
+
         mine: "Future[T]" = Future()
         with self._lock:
             running = self._running.setdefault(key, mine)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import threading
 import time
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 APPEND_QUEUE_BYTES = 16 * 1024 * 1024
 """Bytes that wait for the storage at most."""
@@ -339,6 +340,17 @@ def write_outputs(program: str, folder: str, outputs: Mapping[str, str]) -> int:
     return 0
 
 
+def signal_pipe(numbers: Sequence[int]) -> int:
+    """A descriptor from which the numbers of these signals are read as they arrive; nothing else happens at them."""
+    read, write = os.pipe()
+    for fd in (read, write):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda _number, _frame: None)
+    return read
+
+
 def termination_log(environment: Mapping[str, str]) -> str:
     """Path of the termination message; "": nobody reads one."""
     return environment.get("PRIMUS_TERMINATION_LOG", "") or (TERMINATION_LOG if os.path.exists(TERMINATION_LOG) else "")
@@ -351,6 +363,9 @@ def archive_path() -> str:
 
 def command(subcommand: str) -> List[str]:
     """Arguments that start a subcommand of the same programs with the same Python, apart from the environment's."""
-    archive = archive_path()
-    where = archive or os.path.join(_ROOT, "workflows", "programs", "main.py")
-    return [sys.executable, "-I", "-S", where, subcommand]
+    return [sys.executable, "-I", "-S", entry_path(), subcommand]
+
+
+def entry_path() -> str:
+    """What Python runs to start these programs: their archive, or the file that stands for it in the folders."""
+    return archive_path() or os.path.join(_ROOT, "workflows", "programs", "main.py")

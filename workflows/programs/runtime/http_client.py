@@ -134,10 +134,11 @@ class Client:
         while b"\r\n\r\n" not in data:
             data = _more(connection, data, HEAD_LIMIT)
         head, _, rest = data.partition(b"\r\n\r\n")
-        status, length, close = parse_head(head)
+        status, fields = parse_head(head)
+        length = int(fields.get("content-length", "0"))
         while len(rest) < length:
             rest = _more(connection, rest, ANSWER_LIMIT)
-        if close:
+        if fields.get("connection", "").lower() == "close":
             self.close()
         return HttpAnswer(status, _object(rest[:length]))
 
@@ -157,8 +158,8 @@ class Client:
         raise error
 
 
-def parse_head(head: bytes) -> Tuple[int, int, bool]:
-    """Status, body length in bytes, and whether the server closes the connection.
+def parse_head(head: bytes) -> Tuple[int, Dict[str, str]]:
+    """Status and header fields, their names in lower case.
 
     Raises:
         ValueError: not the head of an HTTP answer.
@@ -168,7 +169,7 @@ def parse_head(head: bytes) -> Tuple[int, int, bool]:
     if not words[0].startswith("HTTP/1.") or len(words) < 2:
         raise ValueError(f"not HTTP: {lines[0][:80]!r}")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-    return int(words[1]), int(fields.get("content-length", "0")), fields.get("connection", "").lower() == "close"
+    return int(words[1]), fields
 
 
 def _more(connection: socket.socket, data: bytes, limit: int) -> bytes:

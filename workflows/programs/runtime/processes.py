@@ -270,7 +270,8 @@ def _name(pid: int) -> str:
 
 
 def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile: that is what was wanted
+    # It ended meanwhile, which is what was wanted; or it is another user's by now.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 

@@ -251,7 +251,7 @@ def test_defect_15_a_gpu_that_no_tool_tells_of_is_not_healthy(box: Toolbox) -> N
     box.prints("nvidia-smi", nvidia_smi(7, attached=8))
     told = made().json("/remapped")
     assert told["verdict"] == "unknown"
-    assert told["why"].startswith("1 of 8 GPUs are not told of")
+    assert told["why"].startswith("1 of 8 GPUs have no reading")
     assert "[[ REMAPPED ROWS ]] ABORT" in told["text"]
 
 

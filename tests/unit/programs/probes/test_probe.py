@@ -268,7 +268,7 @@ def test_no_text_is_taken_for_answers(text: str) -> None:
 def test_parts_of_which_one_is_unknown_are_not_wholly_known() -> None:
     known = ParsedOutput((Reading("q", 1.0),), version="2")
     assert join_parsed([known, ParsedOutput(unknown="no")]) == ParsedOutput((Reading("q", 1.0),), "no", "2")
-    assert join_parsed([]).unknown == "nothing was told"
+    assert join_parsed([]).unknown == "no reading was given"
 
 
 def test_calls_travel_as_an_argument() -> None:

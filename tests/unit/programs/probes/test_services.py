@@ -137,7 +137,9 @@ def test_what_differs_is_shown_but_never_a_secret(monkeypatch: pytest.MonkeyPatc
 
 
 def test_where_nobody_said_what_is_wanted_nothing_is_known() -> None:
-    assert fabric_environment({}) == ParsedOutput(unknown="nobody said which variables the fabric wants: give `wanted`")
+    assert fabric_environment({}) == ParsedOutput(
+        unknown="the variables that the fabric wants are not known: give `wanted`"
+    )
 
 
 @pytest.mark.parametrize("wanted", ["", "[]", '{"A": 1}', "{", "null"])

@@ -83,7 +83,7 @@ def test_bytes_that_come_back_wrong_are_a_fault(tmp_path: Path, monkeypatch: pyt
 
 def test_what_is_no_fault_of_the_volume_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
-    assert measure.volume(WORDS).unknown == "nobody said where the volume is"
+    assert measure.volume(WORDS).unknown == "no folder of a volume was given"
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "file"))
     with pytest.raises(FileExistsError):

@@ -78,7 +78,7 @@ class _Child:
     pid: int
     reading: int
     turn: int
-    said: IO[bytes]
+    output: IO[bytes]
     """What it and its libraries printed."""
     buffer: bytes = b""
     stage: str = BEGAN
@@ -92,27 +92,27 @@ class _Child:
         *lines, self.buffer = (self.buffer + block).split(b"\n")
         for line in lines:
             with contextlib.suppress(ValueError):
-                told: Facts = json.loads(line)
-                self.stage = str(told.get("stage", self.stage))
-                self.why = str(told.get("error", self.why))
-                self.partial.update(told.get("partial", {}))
-                self.facts = told.get("facts", self.facts)
+                message: Facts = json.loads(line)
+                self.stage = str(message.get("stage", self.stage))
+                self.why = str(message.get("error", self.why))
+                self.partial.update(message.get("partial", {}))
+                self.facts = message.get("facts", self.facts)
 
     def ended(self) -> ChildEnd:
-        """What became of it; a process that ended well has told facts."""
+        """What became of it; one that ended well has sent its facts."""
         if self.facts is not None and not self.why:
             return ChildEnd(self.index, self.facts, self.stage, "", self.partial)
         why = self.why or f"its process ended at stage {self.stage}{self._last()}"
         return ChildEnd(self.index, {}, self.stage, why, self.partial)
 
     def _last(self) -> str:
-        self.said.seek(0, os.SEEK_END)
-        self.said.seek(max(0, self.said.tell() - 4 * LAST_CHARACTERS))
-        text = " ".join(self.said.read().decode("utf-8", "replace").split())
+        self.output.seek(0, os.SEEK_END)
+        self.output.seek(max(0, self.output.tell() - 4 * LAST_CHARACTERS))
+        text = " ".join(self.output.read().decode("utf-8", "replace").split())
         return f"; it said: {text[-LAST_CHARACTERS:]}" if text else ""
 
     def mark_dead(self, status: int) -> None:
-        """Its process is gone: one that a signal ended may have told half."""
+        """Its process is gone; one that a signal ended may have sent only half."""
         if self.facts is None and not self.why and os.WIFSIGNALED(status):
             self.why = f"its process was ended by signal {os.WTERMSIG(status)} at stage {self.stage}{self._last()}"
 
@@ -146,7 +146,7 @@ def run_each(
             _finish(children)
     found = [child.ended() for child in children]
     for child in children:
-        child.said.close()
+        child.output.close()
     return found
 
 
@@ -237,22 +237,22 @@ def _finish(children: Sequence[_Child]) -> None:
 def _fork(index: int, work: Work) -> _Child:
     reading, writing = os.pipe()
     taking, giving = os.pipe()
-    said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child's record
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child's record
     pid = os.fork()
     if pid == 0:
         os.close(reading)
         os.close(giving)
-        _be(index, work, ChildLine(writing, taking), said.fileno())
+        _be(index, work, ChildLine(writing, taking), output.fileno())
     os.close(writing)
     os.close(taking)
-    return _Child(index, pid, reading, giving, said)
+    return _Child(index, pid, reading, giving, output)
 
 
-def _be(index: int, work: Work, line: ChildLine, said: int) -> None:
+def _be(index: int, work: Work, line: ChildLine, output: int) -> None:
     """The child's life. Whatever comes, it ends here: it must not go on as its parent would."""
     try:
-        os.dup2(said, 1)  # the answer's line belongs to the parent alone
-        os.dup2(said, 2)
+        os.dup2(output, 1)  # the answer's line belongs to the parent alone
+        os.dup2(output, 2)
         try:
             line.report({"facts": work(index, line)})
         except BaseException as error:
@@ -323,5 +323,5 @@ def line_of(one: ChildEnd) -> str:
 
 def to_parsed(session: Session, readings: Sequence[Reading], reasons: Sequence[str]) -> ParsedOutput:
     """The readings, and why others are missing."""
-    why = "; ".join(reasons) or ("" if readings else "no GPU told anything")
+    why = "; ".join(reasons) or ("" if readings else "no GPU answered")
     return ParsedOutput(tuple(readings), why, session.platform.version)
