@@ -32,11 +32,11 @@ from workflows.node_tests.links import (
     Demand,
     LinksPlan,
     PairDemand,
+    group_seats,
     links_name,
     links_workflow,
     parted,
     round_name,
-    seated,
     waves,
 )
 
@@ -199,7 +199,7 @@ def plans_of(asked: Asked, groups: Sequence[Sequence[str]], number: int) -> list
     name = round_name(asked.cluster.name, number)
     return [
         LinksPlan(asked.cluster, hardware, asked.suite, asked.demand, name, links_name(name, index), seats)
-        for index, seats in enumerate(parted(seated(groups, asked.pools)))
+        for index, seats in enumerate(parted(group_seats(groups, asked.pools)))
     ]
 
 

@@ -28,7 +28,7 @@ from workflows.model.ownership import signed
 from workflows.model.records import VerdictRecord
 from workflows.model.workflow import workflow_pods
 from workflows.node_tests.preflight import PREFLIGHT, PROBE, PreflightPlan, planned, preflight_workflow
-from workflows.node_tests.volumes import told_of_claim, volume_seconds
+from workflows.node_tests.volumes import claim_readings, volume_seconds
 from workflows.programs.probes.run import unpack_answers
 
 
@@ -144,7 +144,7 @@ def with_volumes(plan: PreflightPlan, told: Sequence[NodeResult], claims: Claims
     for item in told:
         calls = volumes.get(pool_of[item.node], ()) if item.at else ()
         limit = volume_seconds(calls)
-        own = {one.number: (told_of_claim(claims.sight(item.node, one.number), of_class, limit),) for one in calls}
+        own = {one.number: (claim_readings(claims.sight(item.node, one.number), of_class, limit),) for one in calls}
         found.append(replace(item, answers={**item.answers, **own}))
     return found
 

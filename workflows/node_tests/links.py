@@ -157,12 +157,10 @@ def links_name(round_: str, part: int) -> str:
     return f"{round_}-{part}"
 
 
-def seated(groups: Sequence[Sequence[str]], pools: Mapping[str, str]) -> tuple[Seat, ...]:
+def group_seats(groups: Sequence[Sequence[str]], pools: Mapping[str, str]) -> tuple[Seat, ...]:
     """The places of a round's nodes.
 
-    Args:
-        groups: names of the members, each node in one group at most.
-        pools: node -> its pool.
+    Each node is in one group at most; `pools` has the pool of each node.
 
     Raises:
         ValueError: a group of fewer than two, or a node in two groups.
@@ -183,10 +181,8 @@ def seated(groups: Sequence[Sequence[str]], pools: Mapping[str, str]) -> tuple[S
 def waves(groups: Sequence[Sequence[str]], pools: Mapping[str, str], most: Mapping[str, int]) -> list[list[int]]:
     """Numbers of the groups that are measured at the same time, wave by wave, in the groups' order.
 
-    Args:
-        groups: of a round.
-        pools: node -> its pool.
-        most: so many nodes of a pool at once; a group that has more of them is measured by itself. Missing: any number.
+    `pools` has the pool of each node; of a pool at most `most` nodes are measured at once (missing: any number), and a
+    group that has more of them by itself.
     """
     found: list[list[int]] = []
     used: dict[str, int] = {}

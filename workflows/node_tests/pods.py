@@ -89,10 +89,7 @@ def no_more(_: str) -> str:
 def rack_steps(racks: Sequence[Rack], template: Callable[[str], str], more: Callable[[str], str] = no_more) -> None:
     """The steps, one a rack, inside a workflow's context.
 
-    Args:
-        racks: in their order.
-        template: names the one of a pool.
-        more: names one that follows on the same nodes; "": none.
+    `template` names the template of a pool; `more` one that follows on the same nodes ("": none).
     """
     steps = [(f"rack-{number}", rack, template(rack.pool)) for number, rack in enumerate(racks)]
     steps += [(f"then-{number}", rack, more(rack.pool)) for number, rack in enumerate(racks) if more(rack.pool)]
@@ -140,13 +137,7 @@ def sees_gpus(cluster: ClusterProfile, hardware: HardwareProfile) -> bool:
 
 
 def command(program: str, words: list[str], *, own_image: bool) -> list[str]:
-    """How one of our programs is started; the image's own Python keeps its site packages, for torch.
-
-    Args:
-        program: its name.
-        words: its flags.
-        own_image: it runs in an image of the site.
-    """
+    """How one of our programs is started; in an image of the site (`own_image`) Python keeps its own packages."""
     if not own_image:
         return [commands.PROGRAMS, program, *words]
     archive = f"{pods.PROGRAMS_MOUNT}/programs.pyz"

@@ -83,11 +83,7 @@ def node_checks(
 ) -> tuple[Check, ...]:
     """Checks of single nodes that are made on this hardware, in the suite's order.
 
-    Args:
-        suite: what is looked at.
-        depth: which of its depths.
-        hardware: of the nodes.
-        launcher: who starts the tests; checks that make no sense there are not made.
+    Checks that make no sense where `launcher` starts the tests are not made.
     """
     own = suite.checks_of(depth, hardware)
     return tuple(one for one in own if one.spans == "node" and (not one.launchers or launcher in one.launchers))
@@ -104,9 +100,7 @@ def calls_of(checks: Sequence[Check], variables: Mapping[str, str] | None = None
 
     A call that several checks share is made as often, and may take as long, as the most demanding of them says.
 
-    Args:
-        checks: in the suite's order.
-        variables: of the fabric, as the pool and its hardware want them in every program's environment.
+    `variables` are those that the fabric wants in every program's environment.
     """
     found: dict[tuple[object, ...], Call] = {}
     number_of: dict[str, int] = {}
@@ -235,11 +229,8 @@ def preflight_workflow(plan: PreflightPlan) -> Workflow:
 def probe_options(plan: PreflightPlan, pool: str, *, path: str, out_dir: str) -> run.Options:
     """What the probe is asked on a node of the pool, the same by every launcher but for its folders.
 
-    Args:
-        plan: the test.
-        pool: of the node.
-        path: folder on the storage that is tested; "": none, `{path}` is a folder of the node's own.
-        out_dir: where the report goes.
+    `path` is the folder on the storage that is tested ("": none, `{path}` is a folder of the node's own); the report
+    goes to `out_dir`.
     """
     return run.Options(
         calls=to_json(plan.calls(pool).in_pod),

@@ -51,13 +51,11 @@ def check_settings(settings: Slurm) -> None:
 def name_of(plan: PreflightPlan, home: str) -> str:
     """Name of the test: that of the plan, and a mark that distinguishes it from those of other homes and plans.
 
-    Args:
-        plan: what is tested.
-        home: PRIMUS_HOME: two homes count their tests on their own, and never see each other.
+    Two homes (`home`: PRIMUS_HOME) count their tests on their own, and never see each other.
     """
     calls = {pool: probe_options(plan, pool, path="", out_dir="").argv() for pool in plan.pools}
-    told = json.dumps([home, plan.name, plan.nodes, calls], sort_keys=True)
-    return f"{plan.name}-{hashlib.blake2b(told.encode(), digest_size=4).hexdigest()}"
+    identity = json.dumps([home, plan.name, plan.nodes, calls], sort_keys=True)
+    return f"{plan.name}-{hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()}"
 
 
 def job_name(test: str, node: str) -> str:
@@ -73,12 +71,7 @@ def needs_whole_node(plan: PreflightPlan, pool: str) -> bool:
 def job_script(plan: PreflightPlan, node: str, settings: Slurm, storage: str, folder: str) -> str:
     """The script of the job on a node; every word of it that is not ours is quoted.
 
-    Args:
-        plan: what is tested.
-        node: where.
-        settings: the interpreter.
-        storage: folder that is tested, as the nodes see it; "": none.
-        folder: the test's own, as the nodes see it.
+    `storage` is the folder that is tested ("": none) and `folder` the test's own, both as the nodes see them.
     """
     own = f"{folder}/{node}"
     path = f"{storage}/{PREFLIGHT}" if storage else ""

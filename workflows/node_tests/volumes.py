@@ -43,11 +43,7 @@ def volume_seconds(calls: Sequence[Call]) -> int:
 def volume_pod(cluster: ClusterProfile, test: str, name: str, calls: Sequence[Call]) -> Container:
     """The template of the pods with a volume.
 
-    Args:
-        cluster: with a storage class (`admission.storage_class`).
-        test: name of the workflow.
-        name: of the template.
-        calls: of the probe `volume`.
+    The cluster has a storage class (`admission.storage_class`); the calls are of the probe `volume`.
     """
     paths = {commands.OUTPUTS_VOLUME: pods.OUTPUTS_MOUNT, CLAIMED: MOUNT}
     mounts = [{"name": volume, "mountPath": path} for volume, path in paths.items()]
@@ -110,24 +106,21 @@ class NodeClaim:
     """The last thing that the cluster said of the pod while it waited, or of its end."""
 
 
-def told_of_claim(sight: NodeClaim, storage_class: str, limit_seconds: float) -> ParsedOutput:
+def claim_readings(claim: NodeClaim, storage_class: str, limit_seconds: float) -> ParsedOutput:
     """Readings of the probe `volume`.
 
-    Args:
-        sight: what was seen.
-        storage_class: of the claim.
-        limit_seconds: after so long the pod is ended.
+    The pod is ended after `limit_seconds`.
 
     Returns:
         `volume_faults` (count, as the pod told it), `volume_claims_stuck` (count: it was not bound, or did not go) and
         `volume_seconds` (s, all steps). A claim that was not bound leaves `volume_faults` out, and the reason says why.
     """
-    because = f": {sight.said}" if sight.said else ""
-    if sight.report is not None:
-        return _whole(sight, sight.report, storage_class)
-    if sight.ran:
+    because = f": {claim.said}" if claim.said else ""
+    if claim.report is not None:
+        return _whole(claim, claim.report, storage_class)
+    if claim.ran:
         return ParsedOutput(unknown=f"the pod with the volume ended without a report{because}")
-    if sight.bound:
+    if claim.bound:
         return ParsedOutput(
             unknown=f"the volume is bound, and its pod did not start within {limit_seconds:g} s{because}"
         )
@@ -136,12 +129,12 @@ def told_of_claim(sight: NodeClaim, storage_class: str, limit_seconds: float) ->
     return ParsedOutput((stuck,), f"{why}; this is the storage's failure, not the node's")
 
 
-def _whole(sight: NodeClaim, report: ParsedOutput, storage_class: str) -> ParsedOutput:
-    gone = sight.gone_seconds
+def _whole(claim: NodeClaim, report: ParsedOutput, storage_class: str) -> ParsedOutput:
+    gone = claim.gone_seconds
     ended = f"gone after {gone:.2g} s" if gone is not None else "not gone: look at who holds the claim"
-    steps = f"bound and mounted after {sight.ready_seconds:.2g} s, worked on {sight.worked_seconds:.2g} s, {ended}"
+    steps = f"bound and mounted after {claim.ready_seconds:.2g} s, worked on {claim.worked_seconds:.2g} s, {ended}"
     line = f"{storage_class}: {steps}"
-    took = sight.ready_seconds + sight.worked_seconds + (gone or 0.0)
+    took = claim.ready_seconds + claim.worked_seconds + (gone or 0.0)
     readings = [
         *(replace(one, line=f"{one.line}; {steps}"[:EVIDENCE_CHARACTERS]) for one in report.readings),
         Reading("volume_claims_stuck", 0.0 if gone is not None else 1.0, "count", line=line),

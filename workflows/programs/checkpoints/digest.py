@@ -58,11 +58,8 @@ def digest_files(
 ) -> Dict[str, Digest]:
     """SHA-256 of each file, largest first, on `threads` threads.
 
-    Args:
-        paths: files to read.
-        parts: by path, ranges to compare with the checksums that the file states.
-        from_storage: forget what the kernel has cached of them first, so that what is proven is what was stored.
-        threads: how many at a time.
+    `parts` has, by path, the ranges to compare with the checksums that the file states. `from_storage` forgets first
+    what the kernel has cached, so that what is proven is what was stored.
     """
     sizes = sorted((_size(path), path) for path in paths)
     waiting = [path for _, path in sizes]

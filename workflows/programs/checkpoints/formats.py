@@ -82,9 +82,7 @@ class Listing:
 def list_files(root: str, skip: Optional[Callable[[str, int, int], bool]] = None) -> Listing:
     """List `root`; a folder that does not exist is an empty listing.
 
-    Args:
-        root: the folder.
-        skip: asked with relative path, mtime in ns and inode of each folder; True leaves its content out.
+    `skip` is asked with relative path, mtime in ns and inode of each folder; True leaves its content out.
 
     Raises:
         OSError: the storage cannot be read (a file or folder that vanishes while we look is none of that).
@@ -175,10 +173,8 @@ class Candidate:
 def find_candidates(listing: Listing, format: str = "auto", pattern: str = "") -> Tuple[Candidate, ...]:
     """All candidates of the wanted format in `listing`, highest step first.
 
-    Args:
-        listing: one look at the folder.
-        format: a word of `Candidate.format`; `auto` recognises by content, `none` finds nothing.
-        pattern: for `pattern` (and `auto`): regular expression on the file's name with a group `step`.
+    `format` is a word of `Candidate.format`; `auto` recognises by content, `none` finds nothing. `pattern` (for
+    `pattern` and `auto`) is a regular expression on the file's name with a group `step`.
 
     Raises:
         ValueError: the pattern is no regular expression or the format is not known.

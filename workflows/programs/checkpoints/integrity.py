@@ -99,9 +99,7 @@ def checksummed_parts(path: str, pieces: Sequence[Tuple[int, int]] = ()) -> Tupl
 
     Empty for other files, and for a `torch.save` that was told to leave checksums out (they are then all zero).
 
-    Args:
-        path: the file.
-        pieces: offset and length of each zip inside it; none: the file is one itself if its name says so.
+    `pieces` are offset and length of each zip inside the file; none: the file is one itself if its name says so.
 
     Raises:
         Unsound: a member does not start where the directory says.

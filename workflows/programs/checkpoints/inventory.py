@@ -115,14 +115,9 @@ def list_checkpoints(
 ) -> List[CheckpointState]:
     """Every checkpoint, newest first; `would_resume` marks the one a resume would take.
 
-    Args:
-        directory: the trainer's checkpoint folder.
-        run_dir: the run's own folder.
-        format: a word of profiles (`auto` recognises by content).
-        pattern: for `pattern`: regular expression on file names with a group `step`.
-        max_step: roll-back limit; -1: none.
-        excluded: steps or paths not to be taken.
-        deep: read everything again, also what is proven.
+    `format` is a word of profiles (`auto` recognises by content), `pattern` for `pattern` a regular expression on file
+    names with a group `step`; `max_step` is the limit of a roll-back (-1: none), `excluded` has steps or paths; `deep`
+    reads everything again, also what is proven.
 
     Raises:
         OSError: the storage cannot be read.

@@ -122,9 +122,7 @@ def claim_folder(run_dir: str, ledger: str) -> str:
 
     A folder without an owner becomes ours: nobody was there yet, or an older version that wrote none.
 
-    Args:
-        run_dir: the run's folder; made where it is missing.
-        ledger: our identity; "": nobody asks whose it is.
+    The folder is made where it is missing; without an identity nobody asks whose it is.
 
     Raises:
         OSError: the storage cannot be read or written.

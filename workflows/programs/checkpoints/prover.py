@@ -58,11 +58,8 @@ class CandidateMemory:
 def remember(previous: Optional[CandidateMemory], signature: Signature, counts: bool = True) -> CandidateMemory:
     """The memory after one more look.
 
-    Args:
-        previous: the memory so far; None: the candidate is new.
-        signature: its files now.
-        counts: False for a requested look, which may come right after another one, so that a file still being written
-            would seem to be at rest.
+    `counts` is False for a requested look, which may come right after another one, so that a file still being written
+    would seem to be at rest.
     """
     if previous is None or previous.signature != signature:
         return CandidateMemory(signature, int(counts))

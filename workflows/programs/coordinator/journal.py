@@ -254,10 +254,8 @@ class Journal:
     def write(self, event: Event, order: bool, surely: bool) -> None:
         """Append an event.
 
-        Args:
-            event: what happened.
-            order: an order follows from it, so the file is synced: the event must outlive the node.
-            surely: wait for that, at most `JOURNAL_SECONDS` and `SYNC_SECONDS`.
+        With `order` an order follows from it, so the file is synced: the event must outlive the node. With `surely`
+        that is waited for, at most `JOURNAL_SECONDS` and `SYNC_SECONDS`.
         """
         data, self._start = self._start + (to_line(event) + "\n").encode(), b""
         self._appender.append(self._path, data, sync=order)

@@ -27,11 +27,8 @@ E = TypeVar("E")
 def parse_report(request: Request, token: str, gangs: Gangs, at: float) -> ReportsReceived:
     """The report of a rank.
 
-    Args:
-        request: its body names the pod; its token is the pod's or the attempt's.
-        token: the attempt's token.
-        gangs: the present state.
-        at: Unix time in seconds of the report; a time in the body is ignored.
+    The request must carry the attempt's `token`, or the one of the pod that its body names. `at` (Unix seconds) is the
+    time of the report; a time in the body is ignored.
 
     Raises:
         RefusedError: the token (401), the body (400), the rank (403), the pod (404) or the incarnation (409) is wrong.

@@ -83,12 +83,8 @@ def advice(
 ) -> SaveAdvice:
     """Advice from measurements; with too few saves or an unknown figure it keeps the present interval and says why.
 
-    Args:
-        stalls: [saves] seconds that ranks stood still for each save.
-        drains: [saves] seconds from the begin of each save until it was durable; empty: not known, counts as none.
-        step_seconds: typical step.
-        steps_between: steps between two saves at present.
-        mttf_seconds: mean time to failure of the whole gang, from the flows' failure rate.
+    `stalls` [saves] has the seconds that ranks stood still for each save, `drains` [saves] those until it was durable
+    (empty: not known, counts as none); `mttf_seconds` is the mean time to failure of the whole gang.
 
     The time of a restart makes every interval dearer by the same factor, so it changes neither advice nor gain.
     """

@@ -121,9 +121,7 @@ class GangsTransition(NamedTuple):
 def build_gangs(layout: Layout, like: State) -> Gangs:
     """The gangs of an attempt to which nothing has happened.
 
-    Args:
-        layout: which.
-        like: with everything that they have in common.
+    `like` has everything that they have in common.
     """
     role, pods, processes = layout.deciding_role
     groups = layout.replica_groups if layout.scope == REPLICA else 1

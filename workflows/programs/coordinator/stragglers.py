@@ -125,10 +125,8 @@ class Peers:
 def find_slow_ranks(values: Sequence[float], limits: StragglerLimits) -> Tuple[SlowRank, ...]:
     """The slow ranks in one window.
 
-    Args:
-        values: [ranks] Local seconds; infinite: not known, which counts neither for nor against a rank.
-        limits: both ratio and z must be exceeded; with at most `FEW_PEERS` known peers the ratio alone, against the
-            median of the others.
+    `values` [ranks] are local seconds; infinite: not known, which counts neither for nor against a rank. Ratio and z
+    must both be exceeded; with at most `FEW_PEERS` known peers the ratio alone, against the median of the others.
     """
     known = list(filter(math.inf.__gt__, values))
     if len(known) <= FEW_PEERS:

@@ -91,8 +91,7 @@ class RendezvousFolder:
     def wait(self, until: float) -> List[int]:
         """Wait for the cards of all ranks; the ranks that are missing at the end, or that another member missed.
 
-        Args:
-            until: by the monotonic clock.
+        `until` is by the monotonic clock.
 
         Raises:
             OSError: the folder cannot be read.

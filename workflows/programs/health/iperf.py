@@ -250,12 +250,9 @@ NEWEST = NewestMatrix()
 def iperf_matrix(own: str, peers: Sequence[Peer], query: Query, ask: Ask) -> str:
     """The answer of `/iperf`: an empty line, then the matrices.
 
-    Args:
-        own: name of this daemon's node, which is not asked over the network where it is one of `peers`.
-        peers: the nodes of the ring, in their order.
-        query: workload, pclients, startport, cleanup; formerly serverspernode, clientsperiface, plane. Other parameters
-            are ignored.
-        ask: gets the answer of a peer's daemon to a path with its query; raises OSError. It must wait `ASK_SECONDS`.
+    `own` is this daemon's node, which is not asked over the network. Of `query` count workload, pclients, startport,
+    cleanup, and formerly serverspernode, clientsperiface, plane. `ask` gets a daemon's answer to a path, raises OSError
+    and must wait `ASK_SECONDS`.
 
     Raises:
         ValueError: a parameter is wrong, or so many nodes would take more than `MOST_SECONDS`.

@@ -45,9 +45,7 @@ class ApiError(Exception):
 class Api:
     """Client of one API server.
 
-    Args:
-        url: `https://host:port`.
-        account: folder with `token` and `ca.crt`; "": neither is used.
+    `account` is the folder with `token` and `ca.crt`; "": neither is used.
     """
 
     def __init__(self, url: str, account: str = "") -> None:
@@ -271,12 +269,8 @@ def node_hold(
 ) -> Generator[str, None, None]:
     """Check that the node is idle, hold it, check again; release it at the end.
 
-    Args:
-        hold: the kind of hold.
-        node: its name.
-        seconds: time after which the hold counts as left over.
-        busy: why the node's GPUs are, or may be, in use; "": they are idle.
-        say: called with a line where a hold is left over.
+    After `seconds` the hold counts as left over; `busy` says why the node's GPUs are, or may be, in use ("": they are
+    idle); `say` gets a line where a hold is left over.
 
     Yields:
         "" where the node is held and idle, else why it is not.

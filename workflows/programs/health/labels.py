@@ -76,11 +76,9 @@ def health(
 ) -> str:
     """Value of the label `gpuhealth`.
 
-    Args:
-        marks: the present labels and annotations, after `diagnosed`.
-        results: the newest result of each check.
-        fatal: words of failures that make a node unfit.
-        wanted: regular checks; while one of their results is missing, the label does not improve.
+    `marks` are the present labels and annotations, after `diagnosed`; `results` the newest of each check; `fatal` words
+    of failures that make a node unfit. While a result of the regular checks in `wanted` is missing, the label does not
+    improve.
     """
     failed = failed_levels(marks)
     if any(is_fatal(marks.get(output_annotation(level), "").split(","), fatal) for level in failed):
@@ -111,12 +109,7 @@ def is_ours(name: str) -> bool:
 class NodeLabels:
     """The labels and annotations of one node.
 
-    Args:
-        node: its name.
-        api: the cluster; None: nothing is written.
-        fatal: words of failures that make a node unfit.
-        wanted: regular checks.
-        say: called with what could not be written.
+    Without `api` nothing is written; `say` gets what could not be written.
     """
 
     def __init__(

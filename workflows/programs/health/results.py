@@ -296,12 +296,7 @@ def metrics_text(
 ) -> str:
     """The page of metrics.
 
-    Args:
-        node: name of the node.
-        models: CPU's and GPU's.
-        results: newest results.
-        requests: number of requests by (path, code).
-        now: seconds since 1970.
+    `models` are the CPU's and the GPUs'; `requests` counts by (path, code); `now` is in Unix seconds.
     """
     checks = [
         _sample(value, health=NAMES.get(one.check, one.check), node=node, cpumodel=models[0], gpumodel=models[1],

@@ -93,12 +93,7 @@ class Gate:
 class Pages:
     """Answers requests.
 
-    Args:
-        daemon: this node's checks.
-        fleet: the other nodes.
-        gate: authorises requests that start work.
-        token: sent to other daemons that start work for us; "": none.
-        models: model of the CPU; those of GPUs are added when they are known.
+    `token` is sent to other daemons that start work for us ("": none); models of GPUs are added when they are known.
     """
 
     def __init__(self, daemon: Daemon, fleet: Fleet, gate: Gate, token: str = "", cpu_model: str = "") -> None:

@@ -69,12 +69,7 @@ class ConnectionLimiter:
 class HealthPort(ThreadingHTTPServer):
     """One listening port; raises OSError where it cannot be bound.
 
-    Args:
-        place: address and port; port 0: a free one.
-        pages: answers the requests.
-        paths: the paths of this port; empty: all.
-        rate: limits requests a second.
-        room: limits connections at the same time.
+    `place` is address and port (0: a free one); `paths` are those of this port (empty: all).
     """
 
     daemon_threads = True

@@ -53,10 +53,7 @@ class SenderContext(NamedTuple):
 class Sender:
     """Sends reports and states, and a heartbeat where there are none.
 
-    Args:
-        client: opens a connection.
-        words: of the launcher's link.
-        hear: told what a person should know; from any thread.
+    `hear` gets what a person should know, from any thread.
     """
 
     def __init__(self, client: Callable[[], Client], words: SenderContext, hear: Callable[[str], None]) -> None:
@@ -193,9 +190,7 @@ class Sender:
 class CoordinatorLink:
     """The link. `fd` is readable when `heard` has something.
 
-    Args:
-        options: of the launcher.
-        place: of the launcher; without a coordinator's URL there is no gang and one pod is enough.
+    Without a coordinator's URL in `place` there is no gang, and one pod is enough.
     """
 
     def __init__(self, options: Options, place: Place) -> None:

@@ -62,13 +62,7 @@ def exit_waits(reason: str, saved: bool) -> ExitWaits:
 class Children:
     """The prover and the parked process: starts, reads, reaps and ends them.
 
-    Args:
-        options: of the launcher.
-        place: of the launcher.
-        in_place: ranks may restart inside the pod.
-        poll: watches their descriptors.
-        say: prints a line for people.
-        tell: called with each finding of the prover.
+    `in_place`: ranks may restart inside the pod; `tell` gets each finding of the prover.
     """
 
     def __init__(

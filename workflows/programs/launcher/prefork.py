@@ -29,11 +29,8 @@ TRIES = 5
 class RankStarter:
     """Starts ranks, forked where possible.
 
-    Args:
-        wanted: ranks may restart in place, and be forked.
-        preload: modules that the parked process imports, from the flag.
-        say: prints a line for people.
-        listen: adds a descriptor to the launcher's loop.
+    `wanted`: ranks may restart in place, and be forked; `preload` comes from the flag; `listen` adds a descriptor to
+    the launcher's loop.
     """
 
     def __init__(

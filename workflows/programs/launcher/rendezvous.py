@@ -44,10 +44,7 @@ class GangEntry:
     def join(self, seconds: float, incarnation: int = 1, heard_order: int = 0) -> JoinAnswer:
         """Join the gang.
 
-        Args:
-            seconds: how long the coordinator may be away.
-            incarnation: whose ranks this pod runs, or waits to start.
-            heard_order: number of the last order received.
+        `seconds` is how long the coordinator may be away; `heard_order` is the number of the last order received.
 
         Raises:
             JoinError: the coordinator was away for longer, or refused.
@@ -74,9 +71,7 @@ class GangEntry:
     def meet(self, incarnation: int, seconds: float) -> Rendezvous:
         """Wait for the whole gang; the first pod publishes the rendezvous.
 
-        Args:
-            incarnation: of the ranks that will meet; all earlier ranks of this pod are dead.
-            seconds: how long the other pods may take.
+        All ranks of earlier incarnations of this pod are dead; `seconds` is how long the other pods may take.
 
         Raises:
             JoinError: not all pods came in time, or the gang is in another incarnation.

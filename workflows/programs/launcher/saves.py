@@ -30,11 +30,8 @@ REMOVED_SECONDS = 2.0
 class SaveRequester:
     """Requests to save of one pod.
 
-    Args:
-        way: how the program is asked.
-        pids: gives the process ids of living ranks.
-        seen: called once a requested save is complete.
-        tell: gets lines for the log; called from other threads too.
+    `pids` gives the living ranks'; `seen` is called once a requested save is complete; `tell` gets lines for the log,
+    from other threads too.
     """
 
     def __init__(

@@ -259,12 +259,8 @@ class ToolReadings:
 def close_readings(results: ToolReadings, tool: str, text: str, cut: bool, missing_end: str = "") -> ParsedOutput:
     """The result of a parser of text, with the reasons why something is not known.
 
-    Args:
-        results: the readings.
-        tool: its name, for the note that this is another tool's output.
-        text: all of it, searched for refusals.
-        cut: whether the last line has no end.
-        missing_end: the part that is missing at the end; "": none.
+    `tool` names it where this is another tool's output; `text` is searched for refusals; `cut` says that the last line
+    has no end, `missing_end` which part is missing at the end ("": none).
     """
     if not text.strip():
         results.note("nothing was printed")

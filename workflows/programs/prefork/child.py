@@ -80,12 +80,7 @@ def take_path(target: ParkedProgram) -> None:
 def prepare_fork(home: InitialState, order: ForkOrder, parent: int, streams: Tuple[int, int], keep: int) -> None:
     """Prepare everything but the program itself; where it fails, a plain start is still possible.
 
-    Args:
-        home: the parked process' initial state.
-        order: the program to become.
-        parent: process id of the launcher.
-        streams: standard output and standard error.
-        keep: a descriptor that stays open.
+    `streams` are standard output and standard error; the descriptor `keep` stays open.
 
     Raises:
         OrphanError, OSError, ValueError: the fork cannot be made equal to a plain start.

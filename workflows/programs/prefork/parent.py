@@ -36,12 +36,7 @@ class ForkUnavailableError(Exception):
 class ParkedProcess:
     """The parked process of a pod.
 
-    Args:
-        program: the program of its forks, from `parse_command`.
-        preload: modules to import.
-        environment: a rank's, without secrets; variables of `protocol.RANK_PREFIXES` may differ later.
-        working_directory: the ranks', which exists already.
-        pseudo_terminal: ranks write to pseudo terminals.
+    `environment` is a rank's, without secrets; variables of `protocol.RANK_PREFIXES` may differ later.
     """
 
     def __init__(

@@ -82,11 +82,8 @@ def addresses(host: str, hosts_file: str = "") -> List[str]:
 class Client:
     """Requests to one server over one connection that is opened when needed. Use from one thread only.
 
-    Args:
-        url: `http://host:port`.
-        token: sent as bearer token.
-        hosts_file: tried before DNS; "": DNS only.
-        local_address: source address of the connection; "": the system chooses.
+    `token` is sent with each request; `hosts_file` is tried before DNS ("": DNS only); `local_address` is the source of
+    the connection ("": the system chooses).
     """
 
     def __init__(self, url: str, token: str = "", hosts_file: str = "", local_address: str = "") -> None:

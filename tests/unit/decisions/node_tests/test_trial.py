@@ -188,11 +188,11 @@ def test_whoever_nobody_judged_sits_again_beside_nodes_that_passed(
 ) -> None:
     left = sorted(rest)
     found = seat_again(grades, left, size)
-    seated = [node for gang in found.gangs for node in gang]
+    group_seats = [node for gang in found.gangs for node in gang]
     unjudged = {*left, *(node for node, one in grades.items() if one.reasons[0]["named"])}
-    assert len(seated) == len(set(seated))
-    assert unjudged == (set(seated) & unjudged) | set(found.rest)
-    assert all(grades[node].verdict is PASS for node in seated if node not in unjudged), "fillers are proven"
+    assert len(group_seats) == len(set(group_seats))
+    assert unjudged == (set(group_seats) & unjudged) | set(found.rest)
+    assert all(grades[node].verdict is PASS for node in group_seats if node not in unjudged), "fillers are proven"
     assert all(len(gang) == size for gang in found.gangs)
 
 

@@ -20,12 +20,12 @@ from workflows.node_tests.links import (
     Demand,
     LinksPlan,
     PairDemand,
+    group_seats,
     links_workflow,
     pair_calls_of,
     parted,
     pod_seconds,
     round_name,
-    seated,
     waves,
 )
 from workflows.programs.fabric import meeting, pair_member
@@ -196,11 +196,13 @@ def test_waves_keep_the_share_but_for_a_group_that_is_larger(lengths: list[int],
 )
 def test_groups_that_cannot_be_are_refused(groups: Sequence[Sequence[str]], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        seated(groups, dict.fromkeys("abc", "cpu"))
+        group_seats(groups, dict.fromkeys("abc", "cpu"))
 
 
 def test_places_are_parted_in_their_order() -> None:
-    seats = seated([[f"n{number}" for number in range(MOST + 5)]], {f"n{number}": "cpu" for number in range(MOST + 5)})
+    seats = group_seats(
+        [[f"n{number}" for number in range(MOST + 5)]], {f"n{number}": "cpu" for number in range(MOST + 5)}
+    )
     assert [len(part) for part in parted(seats)] == [MOST, 5]
     assert tuple(seat for part in parted(seats) for seat in part) == seats
 

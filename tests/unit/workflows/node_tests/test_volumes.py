@@ -17,7 +17,7 @@ from tasks.node_tests.volumes import GONE_SECONDS, Claims
 from workflows import labels
 from workflows.lint.lint import lint
 from workflows.node_tests.preflight import PreflightPlan, deadline_seconds, left_out, node_checks, preflight_workflow
-from workflows.node_tests.volumes import VOLUME, NodeClaim, told_of_claim
+from workflows.node_tests.volumes import VOLUME, NodeClaim, claim_readings
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.run import pack_answers
 
@@ -83,7 +83,7 @@ def test_it_is_left_out_without_a_storage_class_and_not_made_without_kubernetes(
     ],
 )
 def test_what_was_seen_says_who_failed(sight: NodeClaim, figures: tuple[float | None, ...], unknown: str) -> None:
-    found = told_of_claim(sight, "fast-ssd", 120)
+    found = claim_readings(sight, "fast-ssd", 120)
     told = {one.quantity: one.value for one in found.readings}
     assert tuple(told.get(name) for name in TOLD) == figures
     assert unknown in found.unknown
