@@ -43,8 +43,12 @@ def stand_ins(made_up: MadeUp, root: str) -> list[StandIn]:
     from workflows.programs.probes import kernel_log, links, measure, node, run, services
 
     wanted = int(made_up["memlock_gib"] * (1 << 30)) or resource.RLIM_INFINITY
+
+    def getrlimit(_: int) -> tuple[int, int]:
+        return wanted, wanted
+
     limits = types.SimpleNamespace(
-        getrlimit=lambda kind: (wanted, wanted),
+        getrlimit=getrlimit,
         RLIMIT_MEMLOCK=resource.RLIMIT_MEMLOCK,
         RLIM_INFINITY=resource.RLIM_INFINITY,
     )

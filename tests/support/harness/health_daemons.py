@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -286,7 +286,7 @@ def made(
 
 
 @contextmanager
-def serving(one: Made, rate: float = 1e6, connections: int = 512, port: int = 0) -> Iterator[int]:
+def serving(one: Made, rate: float = 1e6, connections: int = 512, port: int = 0) -> Generator[int]:
     """The daemon on a port of loopback."""
     servers = HealthPorts()
     place = ("127.0.0.1", port)
@@ -318,7 +318,8 @@ def get(port: int, target: str, **headers: str) -> tuple[int, str, Mapping[str, 
 
 def at_once(count: int, work: Callable[[], Any]) -> list[Any]:
     """Answers of as many threads that begin together; an exception is an answer."""
-    barrier, answers = threading.Barrier(count), []
+    barrier = threading.Barrier(count)
+    answers: list[Any] = []
 
     def one() -> None:
         barrier.wait(60)

@@ -249,7 +249,7 @@ def process_all_reduce(arguments: Mapping[str, str]) -> ParsedOutput:
         if child == 0:
             links = pairs[rank - 1][1], pairs[rank][0]
             _close(pairs, links)  # or nobody would notice that a neighbour ended
-            in_child(lambda rank=rank, links=links: _tell(writing, _Ring(rank, ranks, part, links)))
+            in_child(lambda rank=rank, links=links: _tell(writing, ExclusiveOrRing(rank, ranks, part, links)))
         pids.append(child)
     os.close(writing)
     _close(pairs, ())
@@ -283,7 +283,7 @@ def pattern(rank: int, size: int) -> bytes:
     return (block * (size // 256 + 1))[:size]
 
 
-class _Ring:
+class ExclusiveOrRing:
     """One process of the ring: gets from the one before, gives to the one after."""
 
     def __init__(self, rank: int, ranks: int, part: int, links: Tuple[socket.socket, socket.socket]) -> None:
@@ -298,10 +298,10 @@ class _Ring:
         began = time.perf_counter()
         for step in range(self.ranks - 1):
             index = (self.rank - step) % self.ranks
-            self.parts[index - 1] ^= self._pass(self.parts[index])
+            self.parts[index - 1] ^= self.pass_on(self.parts[index])
         for step in range(self.ranks - 1):
             index = (self.rank + 1 - step) % self.ranks
-            self.parts[index - 1] = self._pass(self.parts[index])
+            self.parts[index - 1] = self.pass_on(self.parts[index])
         return time.perf_counter() - began
 
     def wrong(self) -> int:
@@ -317,7 +317,8 @@ class _Ring:
             for part, right in zip(self.parts, wanted)  # noqa: B905 - 3.10
         )
 
-    def _pass(self, value: int) -> int:
+    def pass_on(self, value: int) -> int:
+        """Give a value to the next process; the one that came from the process before."""
         return int.from_bytes(self._turn(value.to_bytes(self.part, "little"), self.part), "little")
 
     def _turn(self, data: bytes, size: int) -> bytes:
@@ -342,7 +343,7 @@ class _Ring:
         return bytes(got)
 
 
-def _tell(writing: int, ring: _Ring) -> None:
+def _tell(writing: int, ring: ExclusiveOrRing) -> None:
     seconds = ring.run()
     os.write(writing, f"{seconds:.9f} {ring.wrong()}\n".encode("ascii"))
 

@@ -202,12 +202,13 @@ def test_each_gang_has_an_incarnation_of_its_own() -> None:
         joined = {"role": "trainer", "pod_index": index, "processes": 2, "pods": 2, "incarnation": 1 + index}
         assert ask(one, "POST", "/v1/join", joined, TOKEN).status == 200
     assert [gang.incarnation for gang in one.store.gangs.states] == [1, 2]
-    second = {"pod_index": 1, "rank": 2, "token": report_token(TOKEN, "trainer", 1)}
+    second: dict[str, Any] = {"pod_index": 1, "rank": 2, "token": report_token(TOKEN, "trainer", 1)}
     assert post(one).status == 200
     assert post(one, **second).status == 409
     assert post(one, **second, incarnation=2).body == {"counted": True}
     assert [gang.progress.step for gang in one.store.gangs.states] == [7, 7]
-    assert post(one, **{**second, "rank": 1}, incarnation=2).status == 403
+    foreign: dict[str, Any] = {**second, "rank": 1}
+    assert post(one, **foreign, incarnation=2).status == 403
     printed = {"report": "StepSeen", "step": 8, "at": 5.0, "rank": 0}
     launched(one, printed, sequence=1)
     assert post(one, rank=0, step=9).body == {"counted": False}
@@ -312,8 +313,10 @@ def test_only_ranks_of_a_gang_get_a_token_and_never_the_attempts() -> None:
 
 
 GUIDE = Path(__file__).parents[4] / "docs" / "bring-your-own-trainer.md"
-POSTS = GUIDE.read_text().partition("Where nothing can be printed")[2].partition("```python")[2].partition("```")[0]
-POSTS += """
+EXAMPLE = GUIDE.read_text().partition("Where nothing can be printed")[2].partition("```python")[2].partition("```")[0]
+POSTS = (
+    f"{EXAMPLE}"
+    """
 import time
 def wait():
     while not os.path.exists(os.environ["GO"]):
@@ -325,6 +328,7 @@ for step in range(1, int(os.environ["STEPS"]) + 1):
     if step == int(os.environ["HOLD"]):
         wait()
 """
+)
 
 
 @pytest.fixture

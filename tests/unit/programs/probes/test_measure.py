@@ -64,25 +64,25 @@ def test_a_disk_that_gives_back_something_else_is_told(tmp_path: Path, monkeypat
 
 
 def test_a_rank_that_adds_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    pass_on: Callable[..., int] = measure._Ring._pass
+    pass_on: Callable[..., int] = measure.ExclusiveOrRing.pass_on
 
-    def faulty(ring: measure._Ring, value: int) -> int:
+    def faulty(ring: measure.ExclusiveOrRing, value: int) -> int:
         got = pass_on(ring, value)
         return got ^ 1 if ring.rank == 1 else got
 
-    monkeypatch.setattr(measure._Ring, "_pass", faulty)
+    monkeypatch.setattr(measure.ExclusiveOrRing, "pass_on", faulty)
     assert figures(process_all_reduce({"bytes": "3000", "processes": "3"}))["process_all_reduce_wrong_values"] > 0
 
 
 def test_a_rank_that_dies_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = measure._Ring.run
+    run = measure.ExclusiveOrRing.run
 
-    def dies(ring: measure._Ring) -> float:
+    def dies(ring: measure.ExclusiveOrRing) -> float:
         if ring.rank == 0:
             raise RuntimeError("no")
         return run(ring)
 
-    monkeypatch.setattr(measure._Ring, "run", dies)
+    monkeypatch.setattr(measure.ExclusiveOrRing, "run", dies)
     parsed = process_all_reduce({"bytes": "300", "processes": "3"})
     assert (parsed.readings, parsed.unknown) == ((), "only 0 of 3 processes came to the end")
 

@@ -92,17 +92,24 @@ def test_clocks_of_processors_are_what_they_may_run_at(
     assert words(settings({}))["cpu_clocks"] == word
 
 
+def limit_memlock(monkeypatch: pytest.MonkeyPatch, hard: int) -> None:
+    def getrlimit(_: int) -> tuple[int, int]:
+        return 0, hard
+
+    monkeypatch.setattr(resource, "getrlimit", getrlimit)
+
+
 def test_memory_settings_are_told_in_units(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("proc/meminfo", "MemTotal:  2097152 kB\nHugePages_Total:  100\nHugepagesize:  2048 kB\n")
     write("proc/sys/kernel/numa_balancing", "1\n")
     write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (0, resource.RLIM_INFINITY))
+    limit_memlock(monkeypatch, resource.RLIM_INFINITY)
     found = figures(settings({}))
     assert found["memlock"] == 2.0, "unlimited is all of the node's memory"
     assert found["hugepages_reserved"] == pytest.approx(100 * 200 / 2048)
     assert found["numa_balancing"] == 1.0
     assert words(settings({}))["transparent_hugepages"] == "madvise"
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (0, 65536))
+    limit_memlock(monkeypatch, 65536)
     assert figures(settings({}))["memlock"] == 65536 / (1 << 30)
 
 
@@ -125,7 +132,7 @@ def test_the_smaller_limit_of_processes_and_threads_holds(
 
 def test_a_node_that_tells_nothing_is_unknown(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "_iommu", lambda: ("", ""))
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (0, resource.RLIM_INFINITY))
+    limit_memlock(monkeypatch, resource.RLIM_INFINITY)
     assert settings({}) == ParsedOutput(unknown="neither /proc nor /sys can be read")
     assert versions({}) == ParsedOutput(unknown="no version can be read")
     assert processes({}) == ParsedOutput(unknown="/proc/uptime cannot be read")

@@ -82,7 +82,8 @@ def test_all_pods_of_a_round_may_run_at_the_same_time() -> None:
 def test_the_program_reads_what_the_workflow_writes() -> None:
     wanted = plan("local", 4, Demand(1 << 20, 1 << 19, 5, 44.0))
     [template] = [item for item in links_workflow(wanted).to_dict()["spec"]["templates"] if "container" in item]
-    words = [word.replace("{{inputs.parameters.", "").replace("}}", "") for word in template["container"]["command"]]
+    command: list[str] = template["container"]["command"]
+    words = [word.replace("{{inputs.parameters.", "").replace("}}", "") for word in command]
     numbers = {"--group=group": "--group=3", "--rank=rank": "--rank=1", "--ranks=ranks": "--ranks=4"}
     options = flags.from_argv(meeting.Options, [numbers.get(word, word) for word in words[2:]])
     assert (options.group, options.rank, options.ranks, options.iterations) == (3, 1, 4, 5)
@@ -115,7 +116,7 @@ def test_pairs_pass_every_rule_and_have_the_nics_that_they_ask_for(cluster: str)
     assert "amd.com/gpu" not in limits
     assert ("rdma/hca" in limits) is (cluster == "kubernetes-example")
     assert "IPC_LOCK" in template["container"]["securityContext"]["capabilities"]["add"]
-    words = template["container"]["command"]
+    words: list[str] = template["container"]["command"]
     assert words[1] == "probe-pair"
     places = {"--group={{inputs.parameters.group}}": "--group=0", "--rank={{inputs.parameters.rank}}": "--rank=1"}
     options = flags.from_argv(
