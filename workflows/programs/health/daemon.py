@@ -7,13 +7,14 @@ Standard library only, Python 3.9. Nothing here knows HTTP: `server` and `routes
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs.health import node_checks
 from workflows.programs.health.gpu_checks import CHECKS as GPU_CHECKS
-from workflows.programs.health.gpu_checks import DEADLINES, FATAL, LOADING, Clocks, GpuLimits, Tools, dcgm
+from workflows.programs.health.gpu_checks import DEADLINES, FATAL, LOADING, GpuLimits, Tools, dcgm
 from workflows.programs.health.kubernetes import Api, ApiError, Hold, node_hold, owner_of
 from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.peers import LookupFailedError, Nodes, by_node, gpus_asked, pods_on
@@ -55,7 +56,7 @@ class Daemon:
     and `api` is the cluster's API (None: there is none).
     """
 
-    def __init__(  # noqa: PLR0913 - each is a part of its own, put together in one place
+    def __init__(
         self,
         plan: Plan,
         tools: Tools,
@@ -65,12 +66,10 @@ class Daemon:
         *,
         marks: NodeLabels,
         say: Callable[[str], None],
-        clock: Optional[Clocks] = None,
     ) -> None:
         self.plan, self.tools, self.nodes = plan, tools, nodes
         self.marks, self.known = marks, ResultStore()
         self._api, self._hold, self._say = api, hold, say
-        self._clock = clock or Clocks()
         self._once, self._turns = SharedResult(), ExclusiveTurns()
         self._round = 0
         self._ended = threading.Event()
@@ -102,13 +101,16 @@ class Daemon:
         return result
 
     def _timed(self, name: str, level: int, status: Status) -> Result:
-        at, began = self._clock.now(), self._clock.monotonic()
+        return self._timed_work(name, level, name, lambda: self._checked(name, level, status))
+
+    def _timed_work(self, name: str, level: int, title: str, work: Callable[[], Result]) -> Result:
+        at, began = time.time(), time.monotonic()
         try:
-            result = self._checked(name, level, status)
+            result = work()
         except Exception as error:  # a check that crashes knows nothing, and the others go on
             result = Result(name, UNKNOWN, f"the check crashed: {type(error).__name__}: {error}", level=level)
-        self._say(f"{name}: {result.verdict} {result.why[:200]}".rstrip())
-        return result.timed(at, self._clock.monotonic() - began)
+        self._say(f"{title}: {result.verdict} {result.why[:200]}".rstrip())
+        return result.timed(at, time.monotonic() - began)
 
     def _checked(self, name: str, level: int, status: Status) -> Result:
         if name == "ping":
@@ -169,28 +171,23 @@ class Daemon:
         return self._once.do("deep", self._deep)
 
     def _deep(self) -> Result:
-        level = self.plan.deep_level
-        skipped = Result("dcgm", UNKNOWN, level=level, kept=False)
-        at, began = self._clock.now(), self._clock.monotonic()
         with self._turns.turn(GPUS, DEEP, self.plan.turn_seconds) as other:
             if other:
-                return _why(skipped, f"{other} is using the GPUs").timed(at, 0.0)
-            seconds = DEADLINES[level] + HOLD_MARGIN_SECONDS
+                return self._no_deep_test(f"{other} is using the GPUs")
+            seconds = DEADLINES[self.plan.deep_level] + HOLD_MARGIN_SECONDS
             with node_hold(self._hold, self.plan.node, seconds, self.busy, self._say) as why:
-                if why:
-                    self._say(f"no deep test: {why}")
-                    return _why(skipped, why).timed(at, 0.0)
-                result = self._tested(level, at, began)
-        return result
+                return self._no_deep_test(why) if why else self._run_deep_test()
 
-    def _tested(self, level: int, at: float, began: float) -> Result:
+    def _no_deep_test(self, why: str) -> Result:
+        self._say(f"no deep test: {why}")
+        return Result("dcgm", UNKNOWN, why, level=self.plan.deep_level, kept=False).timed(time.time(), 0.0)
+
+    def _run_deep_test(self) -> Result:
+        level = self.plan.deep_level
         self.marks.testing(True, self.known.results())
-        try:
-            result = dcgm(self.tools, self.plan.node, level, self.plan.paths)
-        except Exception as error:
-            result = Result("dcgm", UNKNOWN, f"the test crashed: {type(error).__name__}: {error}", level=level)
-        result = result.timed(at, self._clock.monotonic() - began)
-        self._say(f"deep test: {result.verdict} {result.why[:200]}".rstrip())
+        result = self._timed_work(
+            "dcgm", level, "deep test", lambda: dcgm(self.tools, self.plan.node, level, self.plan.paths)
+        )
         self.known.add(result)
         self.marks.testing(False, self.known.results())
         self.marks.update([result], self.known.results())
@@ -225,7 +222,3 @@ class Daemon:
             left = self._hold.release(self.plan.node, owner_of(self.plan.node))
             if left:
                 self._say(f"the hold of {self.plan.node} is left over: {left}")
-
-
-def _why(result: Result, why: str) -> Result:
-    return Result(result.check, result.verdict, why, level=result.level, kept=False)

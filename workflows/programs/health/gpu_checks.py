@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.health.results import DeviceResult, Result, values_line
 from workflows.programs.parsers.text import ParsedOutput, Reading
@@ -27,9 +26,27 @@ TOOLS: Mapping[str, Tuple[str, ...]] = {"nvidia": ("nvidia-smi",), "amd": ("amd-
 SMI_SECONDS = 30.0
 """`nvidia-smi -q` needs several seconds on 8 GPUs without persistence mode."""
 NVIDIA_QUERY = Call(0, command=("nvidia-smi", "-q"), parser="nvidia-smi", deadline_seconds=SMI_SECONDS)
+BANDWIDTH_SECONDS = 120.0
+MEMORY_SECONDS = 90.0
+NO_GPU = "this node shows no GPU, and neither nvidia-smi, amd-smi nor rocm-smi is installed"
+AMD_SLOWDOWNS: Tuple[str, ...] = (
+    *("throttle_prochot", "throttle_processor_hot", "throttle_socket_thermal", "throttle_vr_thermal"),
+    *("throttle_hbm_thermal", "throttle_status"),
+)
+"""What holds an AMD GPU's clocks down against its wish; its power limit (ppt) does so under any full load."""
 _GPU = re.compile(r"gpu ([0-9A-Za-z:.]{1,40})")
 
 Execute = Callable[[Call, Mapping[str, str], float, Mapping[str, Callable[[str], ParsedOutput]]], ParsedOutput]
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """Figures below which a GPU fails."""
+
+    pcie_gb_per_second: float = 4.0
+    """Autopilot's `--bw`: a quarter of what a PCIe 3 x16 slot gives."""
+    hbm_gb_per_second: float = 0.0
+    """0: memory is checked for wrong bytes only, whatever its speed."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +56,7 @@ class Gpus:
     vendor: str
     """`nvidia`, `amd`, or "" where there is neither GPU nor tool."""
     expected: int
-    """How many there are on the bus, or as told from outside; 0: nobody knows."""
+    """As many as the flags say, or else as the bus shows; 0: not known."""
 
 
 class Tools:
@@ -52,7 +69,7 @@ class Tools:
         self._expected, self._run = expected, run
         self._once = SharedResult()
         self.model = ""
-        """Product name of the GPUs, once a tool told it."""
+        """Product name of the GPUs, once a tool has printed it."""
 
     def gpus(self) -> Gpus:
         """Whose GPUs these are, and how many."""
@@ -62,7 +79,7 @@ class Tools:
         return Gpus(vendor, self._expected or counts.get(vendor, 0))
 
     def call(self, call: Call, seconds: float = 0.0) -> ParsedOutput:
-        """What a tool or a probe of ours told; whatever goes wrong is the reason why nothing is known."""
+        """The readings of a tool or of a probe of ours; whatever goes wrong is the reason why there are none."""
         from workflows.programs.parsers.registry import PARSERS
 
         deadline = seconds or call.deadline_seconds
@@ -79,7 +96,7 @@ def tool_of(vendor: str) -> str:
 
 
 def by_gpu(parsed: ParsedOutput, quantities: Sequence[str]) -> Dict[str, List[Reading]]:
-    """Readings of these quantities by GPU, in the order in which the tool tells of them."""
+    """Readings of these quantities by GPU, in the order in which the tool prints them."""
     found: Dict[str, List[Reading]] = {}
     for one in parsed.readings:
         gpu = _GPU.match(one.subject)
@@ -91,7 +108,7 @@ def by_gpu(parsed: ParsedOutput, quantities: Sequence[str]) -> Dict[str, List[Re
 
 
 def count_of(parsed: ParsedOutput, gpus: Gpus, seen: int) -> int:
-    """How many GPUs must be told of: the most that anybody shows."""
+    """How many GPUs must have readings: the most that flags, bus, tool or readings show."""
     counted = next((one.value for one in parsed.readings if one.quantity == "gpu_count" and one.value), 0.0)
     return max(gpus.expected, int(counted or 0), seen)
 
@@ -134,41 +151,6 @@ def cpu_model(text: str) -> str:
     """The processor's name in /proc/cpuinfo; "" where it has none."""
     hit = re.search(r"^(?:model name|Model|cpu model)\s*: (.{1,120})$", text, re.MULTILINE)
     return hit.group(1).strip() if hit else ""
-
-
-class Clocks:
-    """Wall clock and stop watch, replaced in tests."""
-
-    def now(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
-        return time.monotonic()
-
-
-Json = Dict[str, Any]
-
-
-BANDWIDTH_SECONDS = 120.0
-MEMORY_SECONDS = 90.0
-NO_GPU = "this node shows no GPU, and neither nvidia-smi, amd-smi nor rocm-smi is installed"
-AMD_SLOWDOWNS: Tuple[str, ...] = (
-    *("throttle_prochot", "throttle_processor_hot", "throttle_socket_thermal", "throttle_vr_thermal"),
-    *("throttle_hbm_thermal", "throttle_status"),
-)
-"""What holds an AMD GPU's clocks down against its wish; its power limit (ppt) does so under any full load."""
-
-
-@dataclass(frozen=True)
-class GpuLimits:
-    """Figures below which a GPU fails."""
-
-    pcie_gb_per_second: float = 4.0
-    """Autopilot's `--bw`: a quarter of what a PCIe 3 x16 slot gives."""
-    hbm_gb_per_second: float = 0.0
-    """0: memory is checked for wrong bytes only, the figure is told."""
 
 
 def pciebw(tools: Tools, node: str, limits: GpuLimits) -> Result:
@@ -233,7 +215,7 @@ def gpupower(tools: Tools, node: str, _: GpuLimits) -> Result:
     tool = tool_of(gpus.vendor)
     if tool not in _POWER:
         return Result(
-            "gpupower", UNKNOWN, "rocm-smi does not tell of slow-downs: install amd-smi" if tool else _no_tool(gpus)
+            "gpupower", UNKNOWN, "rocm-smi does not report slow-downs: install amd-smi" if tool else _no_tool(gpus)
         )
     call, quantities = _POWER[tool]
     devices, unknown = judge_devices(tools.call(call), gpus, quantities, _slowed)

@@ -21,7 +21,7 @@ from workflows.programs.health import iperf
 from workflows.programs.health.daemon import Daemon, Plan
 from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import GpuLimits, Tools, cpu_model, fatal_words
-from workflows.programs.health.kubernetes import ACCOUNT, Api, Hold, NoHold, TaintHold, api_from, owner_of
+from workflows.programs.health.kubernetes import ACCOUNT, Api, Hold, NoHold, TaintHold, api_from, iso, owner_of
 from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.node_checks import CLASS
 from workflows.programs.health.options import Options, parse, periodic_of, token_from
@@ -184,7 +184,7 @@ def _log(options: Options) -> Say:
     lock = threading.Lock()
 
     def say(line: str) -> None:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        at = iso(time.time())
         with lock:
             print(f"{at} health: {' '.join(line.split())}", file=stream, flush=True)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, cast
 from urllib.parse import quote
 
-from workflows.programs.health.kubernetes import Api, ApiError, node_path
+from workflows.programs.health.kubernetes import Api, ApiError
 from workflows.programs.runtime.http_client import parse_head
 
 Json = Dict[str, Any]
@@ -311,8 +311,3 @@ def _list(value: Any) -> List[Any]:
 def pods_on(api: Api, node: str) -> List[Json]:
     """Pods that are bound to a node; raises ApiError."""
     return api.items("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
-
-
-def node_object(api: Api, node: str) -> Json:
-    """The node's object; raises ApiError."""
-    return api.get(node_path(node))
