@@ -10,6 +10,7 @@ import threading
 import time
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs.health import node_checks
@@ -83,27 +84,25 @@ class Daemon:
         loading = [one for one in checks if one in LOADING]
         groups = [[one] for one in checks if one not in LOADING] + ([loading] if loading else [])
         found: Dict[str, Result] = {}
-        for group in side_by_side([self._group(one, status) for one in groups]):
+        for group in side_by_side([partial(self._group, one, status) for one in groups]):
             found.update(group)
         results = tuple(found[one] for one in checks)
         self.marks.update(results, self.known.results())
         return Report(self.plan.node, results, self.marks.health, tuple(notes))
 
-    def _group(self, names: Sequence[str], status: Status) -> Callable[[], Dict[str, Result]]:
-        return lambda: {name: self.check(name, status) for name in names}
+    def _group(self, names: Sequence[str], status: Status) -> Dict[str, Result]:
+        return {name: self.check(name, status) for name in names}
 
     def check(self, name: str, status: Status) -> Result:
         """One check, once for all who ask for the same at the same time."""
         level = status.level if name == "dcgm" else 0
         whom = (status.pingnodes, status.job, status.nodelabel) if name == "ping" else ()
-        result = self._once.do((name, level, whom), lambda: self._timed(name, level, status))
+        work = partial(self._timed, name, level, name, lambda: self._checked(name, level, status))
+        result = self._once.do((name, level, whom), work)
         self.known.add(result)
         return result
 
-    def _timed(self, name: str, level: int, status: Status) -> Result:
-        return self._timed_work(name, level, name, lambda: self._checked(name, level, status))
-
-    def _timed_work(self, name: str, level: int, title: str, work: Callable[[], Result]) -> Result:
+    def _timed(self, name: str, level: int, title: str, work: Callable[[], Result]) -> Result:
         at, began = time.time(), time.monotonic()
         try:
             result = work()
@@ -185,7 +184,7 @@ class Daemon:
     def _run_deep_test(self) -> Result:
         level = self.plan.deep_level
         self.marks.testing(True, self.known.results())
-        result = self._timed_work(
+        result = self._timed(
             "dcgm", level, "deep test", lambda: dcgm(self.tools, self.plan.node, level, self.plan.paths)
         )
         self.known.add(result)

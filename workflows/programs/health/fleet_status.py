@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 
 from workflows.programs.health.gpu_checks import DEADLINES
@@ -86,7 +87,7 @@ class Fleet:
     def ask_all(self, status: Status, peers: Sequence[Peer]) -> List[NodeAnswer]:
         """Everybody's answer, in their order."""
         at_once = min(status.batch or len(peers), MOST_AT_ONCE)
-        return side_by_side([_later(self._one, status, peer) for peer in peers], at_once)
+        return side_by_side([partial(self._one, status, peer) for peer in peers], at_once)
 
     def _one(self, status: Status, peer: Peer) -> NodeAnswer:
         path = remote_query(status, peer.node)
@@ -108,10 +109,6 @@ class Fleet:
 def seconds_for(status: Status) -> float:
     """How long one node may need for its answer."""
     return USUAL_SECONDS + (DEADLINES[status.level] if "dcgm" in status.checks and status.level > 1 else 0.0)
-
-
-def _later(work: Callable[[Status, Peer], NodeAnswer], status: Status, peer: Peer) -> Callable[[], NodeAnswer]:
-    return lambda: work(status, peer)
 
 
 def _asked_for(look: Callable[[], Tuple[str, ...]], problems: List[str]) -> Optional[Tuple[str, ...]]:

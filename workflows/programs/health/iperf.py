@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from functools import partial
 from typing import IO, Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple, Union, cast
 from urllib.parse import parse_qsl
 
@@ -411,11 +412,8 @@ class RingMeasurement:
 
     def _everybody(self, wanted: str) -> Mapping[str, Union[str, Exception]]:
         there = [node for node in self._peers if node not in self._dead]
-        answers = outcomes([self._asking(node, wanted) for node in there], seconds=ASK_SECONDS)
+        answers = outcomes([partial(self._to, node, wanted) for node in there], seconds=ASK_SECONDS)
         return dict(zip(there, answers))  # noqa: B905 - 3.10
-
-    def _asking(self, node: str, wanted: str) -> Callable[[], str]:
-        return lambda: self._to(node, wanted)
 
     def _to(self, node: str, wanted: str) -> str:
         if node != self._own:

@@ -11,10 +11,11 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, cast
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 from urllib.parse import quote
 
 from workflows.programs.health.kubernetes import Api, ApiError
+from workflows.programs.parsers.text import as_list, as_mapping
 from workflows.programs.runtime.http_client import parse_head
 
 Json = Dict[str, Any]
@@ -269,17 +270,15 @@ def addresses_of(metadata: Json) -> Dict[str, str]:
     except ValueError:
         return {}
     found: Dict[str, str] = {}
-    for one in cast("List[Any]", announced) if isinstance(announced, list) else []:
-        entry = cast("Json", one) if isinstance(one, dict) else {}
-        addresses = cast("List[Any]", entry.get("ips") or [])
+    for entry in map(as_mapping, as_list(announced)):
+        addresses = as_list(entry.get("ips"))
         if addresses:
             found.setdefault(str(entry.get("interface") or "eth0"), str(addresses[0]))
     return found
 
 
 def _part(value: Mapping[str, Any], name: str) -> Json:
-    part = value.get(name)
-    return cast("Json", part) if isinstance(part, dict) else {}
+    return as_mapping(value.get(name))
 
 
 def gpus_asked(pods: Sequence[Json]) -> List[str]:
@@ -289,23 +288,19 @@ def gpus_asked(pods: Sequence[Json]) -> List[str]:
         spec = _part(pod, "spec")
         if _part(pod, "status").get("phase") in ("Succeeded", "Failed"):
             continue
-        if any(_asks(one) for part in ("containers", "initContainers") for one in _list(spec.get(part))):
+        if any(_asks(one) for part in ("containers", "initContainers") for one in as_list(spec.get(part))):
             metadata = _part(pod, "metadata")
             busy.append(f"{metadata.get('namespace')}/{metadata.get('name')}")
     return busy
 
 
 def _asks(container: Any) -> bool:
-    resources = _part(cast("Json", container), "resources") if isinstance(container, dict) else {}
+    resources = _part(as_mapping(container), "resources")
     asked = {**_part(resources, "limits"), **_part(resources, "requests")}
     return any(
         name.startswith(GPU_RESOURCES) and (str(amount or "0").strip() not in ("0", ""))
         for name, amount in asked.items()
     )
-
-
-def _list(value: Any) -> List[Any]:
-    return cast("List[Any]", value) if isinstance(value, list) else []
 
 
 def pods_on(api: Api, node: str) -> List[Json]:
