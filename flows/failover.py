@@ -166,8 +166,8 @@ def look_at(
 async def act(resolved: Resolved, incident: IncidentRecord, actions: tuple[ActionRecord, ...]) -> None:
     """Do what was decided and may be done now, one action after the other; each is safe to repeat."""
     for action in permitted(resolved, incident, actions):
-        said = _on_node(resolved, action) if action.target else _on_run(resolved, incident, action)
-        finish_action(action, "done", said)
+        outcome = _on_node(resolved, action) if action.target else _on_run(resolved, incident, action)
+        finish_action(action, "done", outcome)
 
 
 def _on_node(resolved: Resolved, action: ActionRecord) -> str:
@@ -190,21 +190,21 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
         return "nothing is touched"
     story = read_story(incident.run)
     attempt = next(item for item in story.attempts if item.number == incident.attempt)
-    said = f"attempt {attempt.number} has ended"
+    outcome = f"attempt {attempt.number} has ended"
     if attempt.ended_at is None:
         if _overlaps(resolved, incident, action):
-            said = begin_to_clear(attempt, incident.lost_nodes)
+            outcome = begin_to_clear(attempt, incident.lost_nodes)
         else:
             # Conditions may call a lost node ready for most of a minute. Where its loss is only supposed, or a log says
             # so however surely, they are waited for: old and new ranks must never run side by side.
             saves = incident.fault_class is not None and POLICY[incident.fault_class].saves_before_leaving
             grace = resolved.run.save_grace_seconds if saves else 0.0
-            said = clear_attempt(resolved, attempt, grace, incident.lost_nodes)
+            outcome = clear_attempt(resolved, attempt, grace, incident.lost_nodes)
         end_attempt(attempt, str(incident.fault_class), incident.detected_at)
     until = action.constraints.wait_until
     if until > world().now():
         wait_until(incident.run, until)
-    return said
+    return outcome
 
 
 def see_out(resolved: Resolved, attempt: AttemptRecord) -> None:

@@ -350,12 +350,12 @@ class BackgroundRounds:
                 said[number] = self._hooked(hook, said.get(number, ""))
             self._ended.wait(HOOK_SECONDS)
 
-    def _hooked(self, hook: Callable[[], object], said: str) -> str:
+    def _hooked(self, hook: Callable[[], object], outcome: str) -> str:
         try:
             hook()
         except Exception as error:  # told, and the loop goes on
-            return self._tell_change("hook", said, f"{type(error).__name__}: {error}")
-        return self._tell_change("hook", said, "")
+            return self._tell_change("hook", outcome, f"{type(error).__name__}: {error}")
+        return self._tell_change("hook", outcome, "")
 
     def _tell_change(self, who: str, before: str, now: str) -> str:
         """Report trouble once, and once that it is over."""

@@ -101,15 +101,15 @@ def trial_of(run: str, profile: ClusterProfile, launcher: Launcher, named: Mappi
 
 def in_words(tests: Sequence[Outcome]) -> str:
     """Tests in one line."""
-    said: list[str] = []
+    parts: list[str] = []
     for test in tests:
         words = test.words
         bad = [f"{node}: {word}" for node, word in words.items() if word is not VerdictWord.PASS]
         names = ", ".join(bad[:8]) + (" …" if len(bad) > 8 else "")
         passed = len(words) - len(bad)
         busy = f"; {len(test.busy)} in use" if test.busy else ""
-        said.append(f"{test.depth}: {passed} of {len(words)} pass" + (f" ({names})" if names else "") + busy)
-    return "; ".join(said) or "no node was to be tested"
+        parts.append(f"{test.depth}: {passed} of {len(words)} pass" + (f" ({names})" if names else "") + busy)
+    return "; ".join(parts) or "no node was to be tested"
 
 
 @contextmanager

@@ -64,12 +64,8 @@ def print_nothing(_: str) -> None:
 def account_of_all(ledger: Ledger, cluster: ClusterProfile | None, since: float, now: float, tell: Tell) -> Json:
     """The account of a cluster's runs between `since` and `now` (Unix seconds).
 
-    Args:
-        ledger: where the runs stand; summaries of ended runs that have none yet are written to it.
-        cluster: whose runs; None: of every cluster, so that no capacity is known.
-        since: begin of the window.
-        now: its end.
-        tell: gets the progress of the reading, where it takes long.
+    Summaries of ended runs that have none yet are written to the ledger. `cluster`: None: every cluster, so that no
+    capacity is known. `tell` gets the progress of the reading, where it takes long.
 
     Raises:
         Unavailable: the ledger does not answer.

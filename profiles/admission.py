@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from profiles.checks.catalogue import Depth, Launcher
-from profiles.values import Count, PositiveCount, PositiveSeconds, Quantity, Share, StorageClassName, Text, Value, wrong
+from profiles.values import (
+    Count,
+    HostAddress,
+    PositiveCount,
+    PositiveSeconds,
+    Quantity,
+    Share,
+    StorageClassName,
+    Text,
+    Value,
+    wrong,
+)
 
-HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")
 PORTS = 65_535
 
 Port = Annotated[int, Field(ge=1, le=PORTS)]
@@ -61,16 +70,10 @@ class Admission(Value):
 class Host(Value):
     """One machine that is reached by SSH."""
 
-    address: Text
+    address: HostAddress
     """Name or address."""
     port: Port = 22
     """Of its SSH server."""
-
-    @model_validator(mode="after")
-    def _address_is_one(self) -> Host:
-        if not HOST.fullmatch(self.address):
-            raise wrong("address", f"must be a host name or an address, got {self.address!r}")
-        return self
 
 
 class BareMetal(Value):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -19,14 +18,13 @@ from profiles.values import (
     Quantity,
     Seconds,
     Share,
+    TaintText,
     Text,
     Value,
     did_you_mean,
     wrong,
 )
 from profiles.vocabulary import FaultClass, Mode
-
-TAINT = re.compile(r"[A-Za-z0-9._/-]+(=[A-Za-z0-9._-]*)?:(NoSchedule|PreferNoSchedule|NoExecute)")
 
 
 class PoolTopology(Value):
@@ -55,7 +53,7 @@ class Pool(Value):
     """Embedded only: nodes are called `<prefix><index>`; empty: `node-` for the first pool, `<pool>-` for others."""
     labels: dict[str, str] = {}
     """Labels on the pool's nodes; on Kubernetes they select the nodes that belong to it."""
-    taints: tuple[str, ...] = ()
+    taints: tuple[TaintText, ...] = ()
     """Taints as `key=value:Effect`; pods of a run get matching tolerations."""
     cpus_per_node: PositiveCount | None = None
     """Overrides the hardware profile's figure."""
@@ -71,12 +69,9 @@ class Pool(Value):
     """What one GPU (CPU nodes: one rank) costs in an hour, in the cluster's `currency`; none: reports show no cost."""
 
     @model_validator(mode="after")
-    def _spares_and_taints_fit(self) -> Pool:
+    def _spares_fit(self) -> Pool:
         if self.spares >= self.nodes:
             raise wrong("spares", f"must be fewer than nodes, got {self.spares} spares of {self.nodes} nodes")
-        for index, taint in enumerate(self.taints):
-            if not TAINT.fullmatch(taint):
-                raise wrong(f"taints[{index}]", f"must be key=value:Effect with a known effect, got {taint!r}")
         return self
 
 

@@ -9,8 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from profiles.cluster import TAINT
-from profiles.values import Count, EnvironmentName, ObjectName, PositiveCount, Quantity, Text, Value, wrong
+from profiles.values import Count, EnvironmentName, ObjectName, PositiveCount, Quantity, TaintText, Text, Value, wrong
 
 PeriodicCheck = Literal["pciebw", "remapped", "gpupower", "gpumem", "dcgm", "ping", "pvc"]
 LOADING = ("gpumem",)
@@ -39,7 +38,7 @@ class HealthValues(Value):
     """Names of pull secrets in the namespace."""
     node_selector: dict[str, str] = {}
     """Labels of the nodes that are watched, e.g. `nvidia.com/gpu.present: "true"`; empty: all."""
-    tolerations: tuple[str, ...] = ()
+    tolerations: tuple[TaintText, ...] = ()
     """Taints that are tolerated, as `key=value:Effect`; empty: all of them, so that nodes in quarantine are watched."""
     interval_seconds: PositiveCount = 3600
     """Between two rounds of the periodic checks."""
@@ -78,13 +77,6 @@ class HealthValues(Value):
     """Objects of the Prometheus operator are made too: who is scraped, and the alerts."""
     monitoring_labels: dict[str, str] = {}
     """Labels by which that operator's Prometheus selects them, e.g. `release: kube-prometheus-stack`."""
-
-    @model_validator(mode="after")
-    def _taints_are_taints(self) -> HealthValues:
-        for index, taint in enumerate(self.tolerations):
-            if not TAINT.fullmatch(taint):
-                raise wrong(f"tolerations[{index}]", f"must be key=value:Effect with a known effect, got {taint!r}")
-        return self
 
     @model_validator(mode="after")
     def _checks_can_be_made(self) -> HealthValues:

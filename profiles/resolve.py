@@ -75,12 +75,7 @@ def resolved_on(run: RunProfile, cluster: ClusterProfile, hardware: Mapping[str,
 
     The pool is `run.pool`, else the first pool of the first hardware in `run.hardware` that the cluster has; never a
     mixture of pools. The overlay of its hardware is applied, and the hardware's fabric variables stand under the roles'
-    own environment.
-
-    Args:
-        run: what is wanted.
-        cluster: what there is.
-        hardware: hardware profiles by name; at least those that run and cluster name.
+    own environment. `hardware`: hardware profiles by name; at least those that run and cluster name.
 
     Raises:
         ProfileError: an unknown name, no fitting pool, or a gang that can never be placed there.
@@ -327,8 +322,8 @@ def _compare(old: Any, new: Any, path: tuple[str | int, ...], lines: list[str]) 
         return
     left, right = _named(old), _named(new)
     if left is None or right is None:
-        shown = path[1:] if path[0] == "run" else path
-        lines.append(f"{written(shown)}: {_shown(old)} -> {_shown(new)}")
+        name = path[1:] if path[0] == "run" else path
+        lines.append(f"{written(name)}: {_shown(old)} -> {_shown(new)}")
         return
     for key in [*left, *(key for key in right if key not in left)]:
         _compare(left.get(key, ABSENT), right.get(key, ABSENT), (*path, key), lines)

@@ -314,8 +314,8 @@ class RunProfile(Value):
     @model_validator(mode="after")
     def _advice_is_heard(self) -> RunProfile:
         overlays = [overlay.command or () for overlay in self.by_hardware.values()]
-        told = [word for words in (*(role.command for role in self.roles), *overlays) for word in words]
-        if self.checkpoint.follow_advice and not any("{interval_steps}" in word for word in told):
+        words_of_commands = [word for words in (*(role.command for role in self.roles), *overlays) for word in words]
+        if self.checkpoint.follow_advice and not any("{interval_steps}" in word for word in words_of_commands):
             raise wrong("checkpoint.follow_advice", "needs {interval_steps} in a command: nothing would change")
         return self
 

@@ -49,12 +49,18 @@ ConditionType = Annotated[str, Field(pattern=CONDITION_PATTERN, max_length=316)]
 STORAGE_CLASS_PATTERN = r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"
 StorageClassName = Annotated[str, Field(pattern=STORAGE_CLASS_PATTERN, max_length=253)]
 """Name of a Kubernetes StorageClass; empty: none."""
+TAINT_PATTERN = r"^[A-Za-z0-9._/-]+(=[A-Za-z0-9._-]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
+TaintText = Annotated[str, Field(pattern=TAINT_PATTERN)]
+HOST_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?$"
+HostAddress = Annotated[str, Field(pattern=HOST_PATTERN)]
 
 PATTERNS = {
     NAME_PATTERN: "lower-case letters, digits and `-`, with a letter or digit at both ends",
     QUANTITY_PATTERN: "a quantity such as 500m, 16Gi or 8",
     CONDITION_PATTERN: "the type of a condition such as KernelDeadlock, with `*` for any text",
     STORAGE_CLASS_PATTERN: "lower-case letters, digits, `.` and `-`, with a letter or digit at both ends",
+    TAINT_PATTERN: "key=value:Effect with a known effect",
+    HOST_PATTERN: "a host name or an address",
     ENVIRONMENT_NAME_PATTERN: "letters, digits and `_`, not starting with a digit",
 }
 """Patterns in words, for messages."""
@@ -86,8 +92,7 @@ def wrong(field: str, reason: str) -> PydanticCustomError:
 def amount(quantity: str) -> Decimal:
     """A quantity such as `500m` or `16Gi` in its base unit (CPUs, bytes). Exact.
 
-    Args:
-        quantity: already checked against the pattern of `profiles.values.Quantity`.
+    It has been checked against the pattern of `profiles.values.Quantity`.
     """
     number = quantity.rstrip("mkKMGTPi")
     return Decimal(number) * _UNITS[quantity[len(number) :]]

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from profiles.cluster import TAINT
-from profiles.values import Count, ObjectName, Quantity, Value, wrong
+from profiles.values import Count, ObjectName, Quantity, TaintText, Value, wrong
 
 
 class Quota(Value):
@@ -28,20 +27,13 @@ class Flavor(Value):
     """Kueue ResourceFlavor; a pool of a cluster profile names it as `queue_flavor`."""
     node_labels: dict[str, str] = {}
     """Labels of its nodes."""
-    taints: tuple[str, ...] = ()
+    taints: tuple[TaintText, ...] = ()
     """Taints of its nodes as `key=value:Effect`; admitted pods get matching tolerations."""
     topology: ObjectName | None = None
     """Kueue Topology of racks and blocks on these nodes, by our labels; made with the workspace. None: gangs are not
     placed by rack."""
     quotas: dict[str, Quota] = Field(min_length=1)
     """Quotas by resource, e.g. `cpu`, `memory`, `amd.com/gpu`."""
-
-    @model_validator(mode="after")
-    def _taints_are_taints(self) -> Flavor:
-        for index, taint in enumerate(self.taints):
-            if not TAINT.fullmatch(taint):
-                raise wrong(f"taints[{index}]", f"must be key=value:Effect with a known effect, got {taint!r}")
-        return self
 
     @model_validator(mode="after")
     def _topologies_have_nodes(self) -> Flavor:

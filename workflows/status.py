@@ -258,18 +258,18 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in listed] if listed and dataclasses.is_dataclass(listed[0]) else listed
     if not dataclasses.is_dataclass(value):
         return value
-    told = vars(value)
-    deep = {name: plain(item) for name, item in told.items() if type(item) not in _FLAT}
-    return {**told, **deep}
+    fields = vars(value)
+    deep = {name: plain(item) for name, item in fields.items() if type(item) not in _FLAT}
+    return {**fields, **deep}
 
 
 def read_status(body: bytes) -> Optional[CoordinatorStatus]:
     """The status in an answer, as far as it can be read; None where it is no object at all. Never raises."""
     try:
-        told = json.loads(body)
+        found = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return known(CoordinatorStatus, told)
+    return known(CoordinatorStatus, found)
 
 
 UNREADABLE: Any = object()
@@ -323,29 +323,29 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 def _items_reader(read: Callable[[Any], Any], length: Optional[int]) -> Callable[[Any], Any]:
     """Of a list, in which what cannot be read is left out; of a tuple of `length`, which is read as a whole or not."""
 
-    def items(told: Any) -> Any:
-        if not isinstance(told, list):
+    def items(value: Any) -> Any:
+        if not isinstance(value, list):
             return UNREADABLE
-        found = [item for item in map(read, cast("List[Any]", told)) if item is not UNREADABLE]
+        found = [item for item in map(read, cast("List[Any]", value)) if item is not UNREADABLE]
         if length is None:
             return found
-        return tuple(found) if len(found) == len(cast("List[Any]", told)) == length else UNREADABLE
+        return tuple(found) if len(found) == len(cast("List[Any]", value)) == length else UNREADABLE
 
     return items
 
 
-def _number(told: Any) -> Any:
+def _number(value: Any) -> Any:
     """A finite number."""
-    if isinstance(told, bool) or not isinstance(told, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return UNREADABLE
     try:
-        return float(told) if math.isfinite(told) else UNREADABLE
+        return float(value) if math.isfinite(value) else UNREADABLE
     except OverflowError:
         return UNREADABLE
 
 
-def _text(told: Any) -> Any:
+def _text(value: Any) -> Any:
     """A text, or its lines."""
-    if isinstance(told, list):
-        told = "\n".join(map(str, cast("List[Any]", told)))
-    return told[:TEXT_CHARACTERS] if isinstance(told, str) else UNREADABLE
+    if isinstance(value, list):
+        value = "\n".join(map(str, cast("List[Any]", value)))
+    return value[:TEXT_CHARACTERS] if isinstance(value, str) else UNREADABLE

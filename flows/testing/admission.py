@@ -90,9 +90,9 @@ def _free(run: str) -> None:
 def _heeding(run: str) -> Callable[[str], None]:
     """A listener for the progress of the tests: it reports it, and ends the wait where a person stopped the run."""
 
-    def tell(said: str) -> None:
+    def tell(message: str) -> None:
         if any(request.kind == "stop" and request.done_at is None for request in read_story(run).requests):
-            raise _StopError(said)
+            raise _StopError(message)
 
     return tell
 

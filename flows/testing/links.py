@@ -123,16 +123,10 @@ def try_links(
 ) -> LinksOutcome:
     """Measure between nodes until it is known what is bad, and keep a verdict of depth `fabric` about each node.
 
-    Whoever was killed in between goes on where he was: rounds that ended are not measured again.
-
-    Args:
-        profile: of the cluster.
-        suite: its checks that span gangs and pairs say what is measured.
-        pools: the nodes, with their pool.
-        tell: gets a line whenever something changes.
-        beside: what checks of single nodes of this depth said of them: the verdict that is kept is of both.
-        share: at most this share of a pool is measured at the same time, but for a group that is larger.
-        seed: which partners meet; none: by the clock.
+    Whoever was killed in between goes on where he was: rounds that ended are not measured again. `suite`: its checks
+    that span gangs and pairs say what is measured. `tell` gets a line whenever something changes. `beside`: what checks
+    of single nodes of this depth said: the verdict that is kept is of both. `share`: at most this share of a pool is
+    measured at the same time, but for a group that is larger. `seed`: which partners meet; none: by the clock.
 
     Raises:
         ProfileError: the suite has no check of a gang or a pair for these nodes.

@@ -196,13 +196,13 @@ def _with_lines(ground: _Ground, trial: Trial, seen: TrialObservation, rate: Rat
     if seen.ended:
         return seen
     evidence = lines_told(trial)
-    said = diagnose(evidence)
-    if said.fault_class is FaultClass.NUMERIC:
-        return replace(seen, lost=in_a_line(said))
+    diagnosis = diagnose(evidence)
+    if diagnosis.fault_class is FaultClass.NUMERIC:
+        return replace(seen, lost=in_a_line(diagnosis))
     if rate.verdict is not VerdictWord.FAIL:
         return seen
     floor = ground.resolved.run.trial.at_least_steps_per_second
-    named = blamed_by(said, seen.nodes, homes_of(evidence)) or slow_alone(seen, rate, floor)
+    named = blamed_by(diagnosis, seen.nodes, homes_of(evidence)) or slow_alone(seen, rate, floor)
     return replace(seen, blamed=named)
 
 
@@ -299,11 +299,11 @@ def _silence(trial: Trial, view: AttemptView) -> str:
 
 
 def _diagnosed(trial: Trial, watch: TrialWatch, evidence: Evidence) -> TrialObservation:
-    said = diagnose(evidence)
-    seen = _observation(trial, watch.rows, in_a_line(said))
+    diagnosis = diagnose(evidence)
+    seen = _observation(trial, watch.rows, in_a_line(diagnosis))
     if evidence.signal is Signal.NUMERIC and not_finite(seen.rows) is not None:
         seen = replace(seen, ended=f"loss not finite at step {not_finite(seen.rows)}")
-    return replace(seen, blamed=blamed_by(said, seen.nodes, homes_of(evidence)))
+    return replace(seen, blamed=blamed_by(diagnosis, seen.nodes, homes_of(evidence)))
 
 
 def _observation(trial: Trial, rows: Sequence[StepRow], ended: str = "") -> TrialObservation:

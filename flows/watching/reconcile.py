@@ -99,23 +99,23 @@ class Reconciler:
         """
         if (right := world().right) is not None:
             right.fencing  # noqa: B018 - raises Fenced
-        sight = self._looker.look(scope)
-        found = reconcile(sight, self._first, self.patience_seconds)
-        self._remember(found, sight)
+        view = self._looker.look(scope)
+        found = reconcile(view, self._first, self.patience_seconds)
+        self._remember(found, view)
         if self._open is None:
             self._open = standing(self.profile.name)
-        paused = frozenset(gang.run.name for gang in sight.gangs if gang.paused)
+        paused = frozenset(gang.run.name for gang in view.gangs if gang.paused)
         hold = Restraint(self.mode, world().ledger.everything_paused(), paused)
         dealt = tuple(self._deal(finding, hold, self._open) for finding in found.findings)
-        self._close(found, sight, self._open)
+        self._close(found, view, self._open)
         self._tell_away(tuple(self._looker.away))
         return Round(dealt, found.young, found.ripe_at, self._away)
 
-    def _remember(self, found: Reconciled, sight: Sight) -> None:
+    def _remember(self, found: Reconciled, view: Sight) -> None:
         """When what was found was first seen; what this look could not see keeps its time."""
-        unseen = {key: at for key, at in self._first.items() if not judged(*_parts(key), sight)}
+        unseen = {key: at for key, at in self._first.items() if not judged(*_parts(key), view)}
         self._first = {**unseen, **found.first_seen}
-        self._tries = {key: one for key, one in self._tries.items() if sight.now - one.last_at < FORGET_SECONDS}
+        self._tries = {key: one for key, one in self._tries.items() if view.now - one.last_at < FORGET_SECONDS}
 
     def _deal(self, finding: ReconcileFinding, hold: Restraint, known: dict[str, FindingRecord]) -> HandledFinding:
         """Write the finding down, then act on it where that may be."""
@@ -139,13 +139,13 @@ class Reconciler:
 
     def _act(self, finding: ReconcileFinding, record: FindingRecord) -> HandledFinding:
         try:
-            said = carry_out(finding, self.profile)
+            outcome = carry_out(finding, self.profile)
         except PrimusError as error:
-            said = f"could not {finding.remedy.words}: {error}; it is tried again"
-            self._say(finding, record, said, "failed")
-            return HandledFinding(finding, said, acted=False)
-        self._say(finding, record, said, "mended")
-        return HandledFinding(finding, said, acted=True)
+            outcome = f"could not {finding.remedy.words}: {error}; it is tried again"
+            self._say(finding, record, outcome, "failed")
+            return HandledFinding(finding, outcome, acted=False)
+        self._say(finding, record, outcome, "mended")
+        return HandledFinding(finding, outcome, acted=True)
 
     def _unanswered(self, finding: ReconcileFinding, record: FindingRecord) -> str:
         """Why a person's answer is missing; mode ask asks only about deletions."""
@@ -155,23 +155,23 @@ class Reconciler:
         answer = answer_of(record) or ask_about(record, question, self.profile.monitor.approval_timeout_seconds)
         return "" if answer.state == "approved" else f"mode ask: {answer.id} is {answer.state}"
 
-    def _close(self, found: Reconciled, sight: Sight, known: dict[str, FindingRecord]) -> None:
+    def _close(self, found: Reconciled, view: Sight, known: dict[str, FindingRecord]) -> None:
         present = {finding.key for finding in (*found.findings, *found.young)}
         for key, record in list(known.items()):
-            if key not in present and judged(ReconcileFault(record.kind), record.subject, sight):
+            if key not in present and judged(ReconcileFault(record.kind), record.subject, view):
                 close(record)
                 del known[key]
                 self._said.pop(key, None)
                 self.tell(NodeNotice(world().now(), "over", "", f"{record.kind} is over", subject=record.subject))
 
-    def _say(self, finding: ReconcileFinding, record: FindingRecord, said: str, event: str = "") -> None:
+    def _say(self, finding: ReconcileFinding, record: FindingRecord, outcome: str, event: str = "") -> None:
         """Write down and report what came of it, where that is news."""
-        if self._said.get(finding.key, record.action) == said:
+        if self._said.get(finding.key, record.action) == outcome:
             return
-        self._said[finding.key] = said
-        told(record, said)
+        self._said[finding.key] = outcome
+        told(record, outcome)
         if event:
-            self._line(event, finding, said)
+            self._line(event, finding, outcome)
 
     def _line(self, event: str, finding: ReconcileFinding, why: str) -> None:
         self.tell(NodeNotice(world().now(), event, "", why, subject=finding.subject))

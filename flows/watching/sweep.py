@@ -62,8 +62,8 @@ class Sweeper:
             self.tell(NodeNotice(now, "swept", "", what, subject=sweep.name))
         silent = len(set(sweep.nodes) - {report.node for report in sweep.reports if report.at})
         if silent:
-            said = f"{silent} of {len(sweep.nodes)} nodes did not answer: their state is unknown; {sweep.message}"
-            self.tell(NodeNotice(now, "swept", "", said.strip("; "), subject=sweep.name))
+            why = f"{silent} of {len(sweep.nodes)} nodes did not answer: their state is unknown; {sweep.message}"
+            self.tell(NodeNotice(now, "swept", "", why.strip("; "), subject=sweep.name))
         return list(swept.faults)
 
     def _is_due(self, nodes: Sequence[Node]) -> bool:

@@ -177,8 +177,8 @@ def _check_measure(check: Check) -> None:
     if check.probe is not None:
         known = PROBES[check.probe.name].quantities
         if check.quantity not in known:
-            told = did_you_mean(check.quantity, known, "it tells")
-            raise wrong("quantity", f"{check.probe.name} does not tell {check.quantity}" + told)
+            suggestion = did_you_mean(check.quantity, known, "it tells")
+            raise wrong("quantity", f"{check.probe.name} does not tell {check.quantity}" + suggestion)
         if known[check.quantity] != check.unit:
             raise wrong(
                 "unit", f"must be {known[check.quantity]!r}, in which {check.probe.name} tells {check.quantity}"

@@ -170,7 +170,7 @@ def check_words(limits: Limits, measure: Measure) -> None:
     Raises:
         PydanticCustomError: names the field below the check.
     """
-    field, said = SIGNS[measure.direction]
+    field, words = SIGNS[measure.direction]
     if limits == Limits():
         raise wrong("limits", "must hold at least one limit: without any the check would pass whatever it reads")
     for index, entry in enumerate(limits.absolute):
@@ -183,7 +183,7 @@ def check_words(limits: Limits, measure: Measure) -> None:
     text = measure.direction == "text_equal"
     ordered = measure.direction in ("higher_is_better", "lower_is_better")
     if limits.percent_of_peak and not ordered:
-        raise wrong("limits.percent_of_peak", f"is for figures that have a better side, not for direction {said!r}")
+        raise wrong("limits.percent_of_peak", f"is for figures that have a better side, not for direction {words!r}")
     if limits.history is not None and not ordered:
         raise wrong("limits.history", "is for figures that have a better side; take it out")
     if limits.hardware_figure is not None and FIGURES[limits.hardware_figure.figure] != measure.unit:
@@ -234,15 +234,15 @@ def peak_of(hardware: HardwareProfile, quantity: str) -> Peak | None:
 def _beyond(bound: Bound, measure: Measure, peak: Peak, whole: float, hardware: HardwareProfile) -> Problem | None:
     if bound.figure is None:
         return None
-    told = f"{bound.figure:g} {measure.unit}"
+    figure = f"{bound.figure:g} {measure.unit}"
     limit = f"the peak {peak.quantity} of {hardware.name}, {whole:g} {measure.unit} ({peak.source})"
     if bound.figure > whole:
         effect = "would never be missed" if bound.direction == "lower_is_better" else "no healthy one can reach it"
         return Problem(
-            bound.field, f"{told} lies above {limit}: {effect}; lower it, or name the hardware it is meant for"
+            bound.field, f"{figure} lies above {limit}: {effect}; lower it, or name the hardware it is meant for"
         )
     if bound.direction == "higher_is_better" and bound.figure < whole * UNIT_SLIP_SHARE:
-        return Problem(bound.field, f"{told} is less than {UNIT_SLIP_SHARE:.0%} of {limit}; look at the unit")
+        return Problem(bound.field, f"{figure} is less than {UNIT_SLIP_SHARE:.0%} of {limit}; look at the unit")
     return None
 
 

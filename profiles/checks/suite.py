@@ -133,11 +133,7 @@ def on_storage_class(suite: SuiteProfile, storage_class: str) -> SuiteProfile:
 def refuse_misfits(suite: SuiteProfile, kinds: Iterable[HardwareProfile], known: Collection[str], source: str) -> None:
     """Whether the suite names hardware that exists, and can be used on all of `kinds`.
 
-    Args:
-        suite: what is wanted.
-        kinds: hardware it is used with.
-        known: names of all hardware profiles.
-        source: for the message.
+    `kinds`: hardware it is used with; `known`: names of all hardware profiles; `source`: for the message.
 
     Raises:
         ProfileError: names the first field that is wrong, and how many others there are.

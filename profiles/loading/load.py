@@ -158,10 +158,7 @@ def resolve(
 ) -> Resolved:
     """Everything a run needs to know, as one frozen value; see `profiles.resolve.resolved_on`.
 
-    Args:
-        run: what is wanted.
-        cluster: what there is.
-        hardware_by_name: hardware profiles; None: the shipped ones.
+    `hardware_by_name`: None: the shipped ones.
 
     Raises:
         ProfileError: an unknown name, no fitting pool, or a gang that can never be placed there.

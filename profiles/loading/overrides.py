@@ -19,12 +19,8 @@ def apply_override(model: type[BaseModel], data: dict[str, Any], text: str) -> d
     """A copy of `data` with one change.
 
     What the value means depends on the field: text stays as it is written, everything else is read as YAML. Entries of
-    a list are named by number, or by their `name` where they have one.
-
-    Args:
-        model: the profile's type; tells which fields exist.
-        data: the profile as plain data, not yet checked.
-        text: `path=value`.
+    a list are named by number, or by their `name` where they have one. `model` tells which fields exist, `data` is not
+    yet checked, `text` is `path=value`.
 
     Raises:
         ProfileError: the path leads nowhere (with did-you-mean), or the value cannot be read.

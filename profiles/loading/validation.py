@@ -33,11 +33,7 @@ _BOUNDS = {
 def checked(model: type[Model], data: Any, source: str, lines: Mapping[FieldPath, int] | None = None) -> Model:
     """The value that `data` describes. Types are taken as they stand: `true` is no number and `1` no text.
 
-    Args:
-        model: which profile.
-        data: dictionaries, lists and scalars.
-        source: where it came from, for messages.
-        lines: line of each path where known, for messages.
+    `source` and `lines` (line of each path where known) are for messages.
 
     Raises:
         ProfileError: names the field, what is wrong and what to do.

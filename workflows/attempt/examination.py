@@ -43,14 +43,9 @@ def post_flight_workflow(plan: AttemptPlan) -> Workflow:
 def examination_workflow(plan: AttemptPlan, suspects: Sequence[str], number: int, since: float = 0.0) -> Workflow:
     """Looks at the suspects of an attempt: examination number `number`, one pod a node.
 
-    Every pod reports and ends well: output parameters `report` and `verdict` say what it found. The suspects still
-    may hold pods of other runs, so no GPUs are taken.
-
-    Args:
-        plan: the attempt that went wrong.
-        suspects: names of the nodes.
-        number: of the incident within its attempt, from 1.
-        since: Unix seconds; what the nodes' kernels said before is left out.
+    Every pod reports and ends well: output parameters `report` and `verdict` say what it found. The suspects still may
+    hold pods of other runs, so no GPUs are taken. `number`: of the incident within its attempt, from 1. `since`: Unix
+    seconds; what the nodes' kernels said before is left out.
 
     Raises:
         ValueError: there is no suspect.

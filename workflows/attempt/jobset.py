@@ -22,10 +22,8 @@ INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 def jobset(plan: AttemptPlan, resume_from: str = "", resume_step: str = "") -> dict[str, Any]:
     """The JobSet's manifest.
 
-    Args:
-        plan: the attempt.
-        resume_from: value of PRIMUS_RESUME_FROM: a path as pods see it, a tag that the workflow fills, or empty.
-        resume_step: value of PRIMUS_RESUME_STEP, likewise.
+    `resume_from`: value of PRIMUS_RESUME_FROM: a path as pods see it, a tag that the workflow fills, or empty;
+    `resume_step`: of PRIMUS_RESUME_STEP, likewise.
 
     Raises:
         ProfileError: the profile asks for something that cannot be written down.

@@ -37,10 +37,7 @@ PYTORCHJOB_INDEX_FIELD = "metadata.labels['training.kubeflow.org/replica-index']
 def trainjob(plan: AttemptPlan, resume_from: str = "", resume_step: str = "") -> list[dict[str, Any]]:
     """The TrainingRuntime and the TrainJob, both called like the attempt; the runtime first: it must be there.
 
-    Args:
-        plan: the attempt.
-        resume_from: value of PRIMUS_RESUME_FROM; empty: nothing to resume.
-        resume_step: value of PRIMUS_RESUME_STEP, likewise.
+    `resume_from`, `resume_step`: values of PRIMUS_RESUME_FROM and PRIMUS_RESUME_STEP; empty: nothing to resume.
 
     Raises:
         ProfileError: the profile asks for something that cannot be written down, here or at all.
@@ -128,10 +125,7 @@ def _at_most(items: list[Any], field: str, what: str, advice: str) -> None:
 def pytorchjob(plan: AttemptPlan, resume_from: str = "", resume_step: str = "") -> list[dict[str, Any]]:
     """The coordinator's Service and Job, and the PyTorchJob called like the attempt.
 
-    Args:
-        plan: the attempt.
-        resume_from: value of PRIMUS_RESUME_FROM; empty: nothing to resume.
-        resume_step: value of PRIMUS_RESUME_STEP, likewise.
+    `resume_from`, `resume_step`: values of PRIMUS_RESUME_FROM and PRIMUS_RESUME_STEP; empty: nothing to resume.
 
     Raises:
         ProfileError: the profile asks for something that cannot be written down, here or at all.

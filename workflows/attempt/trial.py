@@ -51,9 +51,7 @@ def steps_of(run: RunProfile) -> int:
 def tried(resolved: Resolved, owner: str) -> Resolved:
     """The run as it is tried: nothing of it is changed but where checkpoints go and what keeps its pods away.
 
-    Args:
-        resolved: the run's profile.
-        owner: of the holds on the nodes.
+    `owner`: of the holds on the nodes.
 
     Raises:
         ProfileError: the program would write into the run's own checkpoints, or tells no steps.
@@ -78,8 +76,8 @@ def _refuse_fixed_folder(run: RunProfile) -> None:
         return
     written = re.compile(re.escape(fixed) + r"(?![\w.-])")
     for index, role in enumerate(run.roles):
-        told = {"command": " ".join(role.command), "environment": " ".join(role.environment.values())}
-        for field, text in told.items():
+        texts = {"command": " ".join(role.command), "environment": " ".join(role.environment.values())}
+        for field, text in texts.items():
             if written.search(text):
                 what = f"names {fixed}, where the run's own checkpoints are: write {{checkpoint_dir}} for a trial"
                 raise ProfileError(f"roles[{index}].{field}", what)

@@ -69,10 +69,8 @@ RULES = (*ANYBODYS, *OURS)
 def lint(manifest: Part, plan: AttemptPlan | None = None, *, ours: bool = True) -> list[Finding]:
     """Everything that is wrong with a manifest, and with the JobSet inside a Workflow's resource step.
 
-    Args:
-        manifest: the object.
-        plan: what it was built from; without it GPUs are not compared.
-        ours: made by this product, so that what we promise of our own manifests must hold too.
+    `plan`: what it was built from; without it GPUs are not compared. `ours`: made by this product, so that what we
+    promise of our own manifests must hold too.
     """
     # Rules may lean on the structure, so they are asked only where it holds.
     if findings := schema_errors(manifest):

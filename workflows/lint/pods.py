@@ -51,9 +51,9 @@ def commands(subject: Subject) -> Wrong:
     """Every container names its image and its command; that of the ranks in a TrainingRuntime gets the TrainJob's."""
     for pod in subject.pod_parts():
         for path, container in pod.containers:
-            told = subject.kind == "TrainingRuntime" and container.get("name") == TRAINJOB_CONTAINER
+            by_trainjob = subject.kind == "TrainingRuntime" and container.get("name") == TRAINJOB_CONTAINER
             for key in ("image", "command"):
-                if not container.get(key) and not told:
+                if not container.get(key) and not by_trainjob:
                     yield f"{path}.{key}", "must be set"
 
 

@@ -223,8 +223,8 @@ class LogSign:
     @property
     def words(self) -> str:
         """For people."""
-        told = "has made no step" if self.step is None else f"is at step {self.step}"
-        return f"rank {self.rank} {told} by its own log"
+        place = "has made no step" if self.step is None else f"is at step {self.step}"
+        return f"rank {self.rank} {place} by its own log"
 
 
 @dataclass(frozen=True)

@@ -135,12 +135,12 @@ def _asked_to_end(deleted: str, grace_seconds: object) -> float:
 def pod_of(pod: Json) -> Pod:
     """A Pod. The first container that went wrong speaks for it."""
     metadata, spec, status = part(pod, "metadata"), part(pod, "spec"), part(pod, "status")
-    marks, told = part(metadata, "labels"), conditions(pod)
+    marks, found = part(metadata, "labels"), conditions(pod)
     containers = _containers(spec, status)
     speaker = next((item for item in containers if item.went_wrong), containers[-1] if containers else Container(""))
     # A message of a container that did start is the launcher's own: see `termination`.
     by_runtime = speaker.state == "waiting" or speaker.reason in NEVER_STARTED
-    unplaced = next((item for item in told if item.type == "PodScheduled" and item.status == "False"), None)
+    unplaced = next((item for item in found if item.type == "PodScheduled" and item.status == "False"), None)
     code, deleted = speaker.exit_code, metadata.get("deletionTimestamp")
     return Pod(
         name=metadata.get("name", ""),
@@ -153,14 +153,14 @@ def pod_of(pod: Json) -> Pod:
         exit_code=code,
         signal=speaker.signal or (code - 128 if isinstance(code, int) and code > 128 else None),
         finished_at=speaker.finished_at,
-        disrupted=any(item.type == "DisruptionTarget" and item.status == "True" for item in told),
+        disrupted=any(item.type == "DisruptionTarget" and item.status == "True" for item in found),
         unschedulable=unplaced.message if unplaced else "",
         run=marks.get(labels.RUN, ""),
         attempt=whole(marks.get(labels.ATTEMPT)),
         jobset=marks.get(JOBSET_LABEL, ""),
         created_at=seconds(metadata.get("creationTimestamp")),
         deleted_at=_asked_to_end(deleted, metadata.get("deletionGracePeriodSeconds")) if deleted is not None else None,
-        conditions=told,
+        conditions=found,
         containers=containers,
         gates=tuple(str(item.get("name", "")) for item in items(spec, "schedulingGates")),
         requests=plain(requests_of(spec)),
@@ -178,19 +178,19 @@ def _containers(spec: Json, status: Json) -> tuple[Container, ...]:
 def _container(status: Json, images: Mapping[str, str]) -> Container:
     state = part(status, "state")
     word = next((word for word in ("running", "terminated", "waiting") if word in state), "waiting")
-    told, last = part(state, word), part(status, "lastState", "terminated")
+    current, last = part(state, word), part(status, "lastState", "terminated")
     return Container(
         name=status.get("name", ""),
         # The status names what was pulled; where nothing could be, the spec names what was asked for.
         image=images.get(status.get("name", ""), "") or status.get("image", ""),
         state=word,
-        reason=told.get("reason") or "",
-        message=told.get("message") or "",
+        reason=current.get("reason") or "",
+        message=current.get("message") or "",
         restarts=int(status.get("restartCount") or 0),
         last_exit=f"exit code {last.get('exitCode')} ({last.get('reason', '')})" if last else "",
-        exit_code=told.get("exitCode"),
-        signal=told.get("signal"),
-        finished_at=seconds(told.get("finishedAt")),
+        exit_code=current.get("exitCode"),
+        signal=current.get("signal"),
+        finished_at=seconds(current.get("finishedAt")),
     )
 
 
@@ -269,9 +269,7 @@ class JobSet:
 def jobset_of(jobset: Json, priorities: Mapping[str, int] | None = None) -> JobSet:
     """A JobSet.
 
-    Args:
-        jobset: the object.
-        priorities: value of each priority class, where the cluster keeps no object for it.
+    `priorities`: value of each priority class, where the cluster keeps no object for it.
     """
     metadata, spec = part(jobset, "metadata"), part(jobset, "spec")
     marks = part(metadata, "labels")

@@ -70,30 +70,23 @@ def ended_by(story: Story, attempt: int) -> list[IncidentRecord]:
 
 
 def notes_of(attempt: AttemptRecord, news: GangNews, now: float) -> tuple[IncidentRecord, ...]:
-    """An incident for each thing in the news, in the order of their steps where those are known.
-
-    Args:
-        attempt: whose gang.
-        news: what its coordinator says.
-        now: Unix seconds.
-    """
+    """An incident for each thing in the news, in the order of their steps where those are known."""
     found = [_of_jump(attempt, jump, now) for jump in news.jumps if _is_told(jump)]
     found += [_of_straggler(attempt, one, now) for one in news.stragglers or ()]
     found += [] if news.slower is None else [_of_slower(attempt, news.slower, now)]
     return tuple(found)
 
 
-def well_again(known: Sequence[IncidentRecord], news: GangNews, told: Sequence[IncidentRecord]) -> list[IncidentRecord]:
+def well_again(
+    known: Sequence[IncidentRecord], news: GangNews, notes: Sequence[IncidentRecord]
+) -> list[IncidentRecord]:
     """Known lasting conditions that the coordinator no longer reports while it is heard.
 
-    Args:
-        known: notes of the attempt.
-        news: what its coordinator says now.
-        told: the notes of that.
+    `notes`: those of what its coordinator says now.
     """
     if news.stragglers is None:
         return []
-    still = {item.fact for item in told}
+    still = {item.fact for item in notes}
     return [item for item in known if item.signal in LASTING and item.over_at is None and item.fact not in still]
 
 

@@ -46,22 +46,19 @@ class Look:
 def runs(view: AttemptView) -> bool:
     """Whether every pod of the gang is said to run, by a cluster that answers."""
     gang = [pod for pod in view.pods if pod.ranks]
-    told = view.jobset == "Running" and not view.away and not view.partial
-    return told and bool(gang) and all(pod.phase == "Running" for pod in gang)
+    answers = view.jobset == "Running" and not view.away and not view.partial
+    return answers and bool(gang) and all(pod.phase == "Running" for pod in gang)
 
 
 def unheard_since(view: AttemptView, began: float, silence_seconds: float) -> float | None:
     """Since when the coordinator gives no news; None: it answers, and hears its launchers.
 
-    Args:
-        view: of a gang that runs.
-        began: since when we see it run without a break, Unix seconds.
-        silence_seconds: so long counts as silence.
+    `began`: since when we see the gang run without a break, Unix seconds. `silence_seconds`: so long counts as silence.
     """
     limit, facts = max(LEAST_SILENCE_SECONDS, silence_seconds), view.coordinator
-    heard = began if facts is None else max(began, facts.at)
-    if view.now - heard >= limit:
-        return heard
+    newest = began if facts is None else max(began, facts.at)
+    if view.now - newest >= limit:
+        return newest
     return None if facts is None else deaf_since(facts, limit)
 
 
@@ -80,16 +77,16 @@ def deaf_since(facts: CoordinatorFacts, limit_seconds: float) -> float | None:
     return facts.at - half if half >= limit_seconds else None
 
 
-def sample(pods: Sequence[Pod], sight: SecondSight) -> tuple[Pod, ...]:
+def sample(pods: Sequence[Pod], second: SecondSight) -> tuple[Pod, ...]:
     """The pods whose logs are read next, by their ranks.
 
     First those of the lowest rank, of the highest (some trainers print there), and one between. Where none of them
     tells of steps, the whole gang in turns, until one does.
     """
     gang = sorted((pod for pod in pods if pod.ranks), key=lambda pod: pod.index)
-    telling = [pod for pod in gang if any(name == pod.name and sign.step is not None for name, sign in sight.signs)]
+    telling = [pod for pod in gang if any(name == pod.name and sign.step is not None for name, sign in second.signs)]
     count = len(gang)
-    turn = 0 if telling else sight.looks * MOST_PODS
+    turn = 0 if telling else second.looks * MOST_PODS
     places = (0, count - 1, count // 2) if turn == 0 else range(turn, turn + MOST_PODS)
     chosen = dict.fromkeys([*telling[:1], *(gang[place % count] for place in places)]) if gang else {}
     return tuple(sorted(list(chosen)[:MOST_PODS], key=lambda pod: pod.index))
@@ -98,11 +95,11 @@ def sample(pods: Sequence[Pod], sight: SecondSight) -> tuple[Pod, ...]:
 def sign_of(log: str) -> LogSign | None:
     """The newest sign of progress in the newest lines of a launcher's log; None: there is none in them."""
     lines = [line for line in log.splitlines() if line.startswith(LINE_PREFIX)]
-    told = [one for one in map(from_line, lines) if isinstance(one, StepSeen | PhaseSeen) and math.isfinite(one.at)]
-    if not told:
+    signs = [one for one in map(from_line, lines) if isinstance(one, StepSeen | PhaseSeen) and math.isfinite(one.at)]
+    if not signs:
         return None
-    newest = max(one.incarnation for one in told)
-    mine = [one for one in told if one.incarnation == newest]
+    newest = max(one.incarnation for one in signs)
+    mine = [one for one in signs if one.incarnation == newest]
     last = max(mine, key=lambda one: one.at)
     steps = [one for one in mine if isinstance(one, StepSeen)]
     furthest = max(steps, key=lambda one: one.step, default=None)
@@ -115,40 +112,37 @@ def sign_of(log: str) -> LogSign | None:
     )
 
 
-def after(sight: SecondSight, at: float, look: Look) -> SecondSight:
+def after(second: SecondSight, at: float, look: Look) -> SecondSight:
     """What is known after one look more.
 
-    Args:
-        sight: so far.
-        at: when its answer was there, Unix seconds by our clock.
-        look: what it found.
+    `at`: when its answer was there, Unix seconds by our clock.
     """
-    known = dict(sight.signs)
+    known = dict(second.signs)
     newer = {
         pod: sign.joined(known.get(pod, sign))
         for pod, sign in look.signs.items()
         if pod not in known or sign.newer_than(known[pod])
     }
-    moved, still = any(pod in known for pod in newer), sight.still_since
+    moved, still = any(pod in known for pod in newer), second.still_since
     paused = at - still if moved and still is not None else 0.0
     fell_silent = {pod: f"its newest {LOG_LINES} lines tell of no step any more" for pod in look.mute if pod in known}
     return replace(
-        sight,
-        looks=sight.looks + 1,
+        second,
+        looks=second.looks + 1,
         signs=tuple(sorted({**known, **newer}.items())),
         still_since=at if moved or (still is None and newer) else still,
         moved=moved,
-        ever_moved=sight.ever_moved or moved,
-        longest_seconds=max(sight.longest_seconds, paused),
+        ever_moved=second.ever_moved or moved,
+        longest_seconds=max(second.longest_seconds, paused),
         unread=tuple(sorted({**fell_silent, **look.unread}.items())),
         unreached=look.unreached,
     )
 
 
-def pace_seconds(sight: SecondSight, silence_seconds: float) -> float:
+def pace_seconds(second: SecondSight, silence_seconds: float) -> float:
     """How long until the next look."""
     pace = min(LOOK_SECONDS, max(LEAST_LOOK_SECONDS, silence_seconds / 3))
-    return pace * CALM if sight.moved else pace
+    return pace * CALM if second.moved else pace
 
 
 def stranded_coordinator(view: AttemptView) -> str:

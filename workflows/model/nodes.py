@@ -232,10 +232,8 @@ class LedgerGround:
 def told_by_node_object(manifest: Json, gpu_resource: str, nic_resource: str = "") -> ParsedOutput:
     """Readings of the probe `kubernetes-node`.
 
-    Args:
-        manifest: the Node as the API gives it.
-        gpu_resource: extended resource that counts GPUs (`resource_name` of the hardware); "": it has none to offer.
-        nic_resource: extended resource that counts NICs (`nic_resource_name`); "": nobody counts them.
+    `gpu_resource`: extended resource that counts GPUs (`resource_name` of the hardware); "": it has none to offer.
+    `nic_resource`: the same of NICs (`nic_resource_name`); "": nobody counts them.
 
     Returns:
         `allocatable_gpus` and `allocatable_nics` (count, of those resources that are named) and `kubelet_ready` (the
@@ -243,8 +241,8 @@ def told_by_node_object(manifest: Json, gpu_resource: str, nic_resource: str = "
     """
     why: list[str] = []
     found: list[Reading] = []
-    told = part(manifest, "status").get("allocatable")
-    allocatable = part(manifest, "status", "allocatable") if isinstance(told, dict) else None
+    offered = part(manifest, "status").get("allocatable")
+    allocatable = part(manifest, "status", "allocatable") if isinstance(offered, dict) else None
     for quantity, resource in (("allocatable_gpus", gpu_resource), ("allocatable_nics", nic_resource)):
         if resource:
             count, line = _count(allocatable, resource)
@@ -279,9 +277,9 @@ def _ready(manifest: Json) -> tuple[str, str]:
     ready = next((one for one in items(manifest, "status", "conditions") if one.get("type") == READY), None)
     if ready is None:
         return "", "the Node has no condition Ready: its kubelet has not told yet how it is"
-    told = {name: str(value) for name, value in ready.items()}
-    state, reason = told.get("status", ""), told.get("reason", "no reason")
+    fields = {name: str(value) for name, value in ready.items()}
+    state, reason = fields.get("status", ""), fields.get("reason", "no reason")
     if state not in STATES:
-        since = told.get("lastHeartbeatTime") or told.get("lastTransitionTime") or "a time that is not told"
+        since = fields.get("lastHeartbeatTime") or fields.get("lastTransitionTime") or "a time that is not told"
         return state, f"the kubelet has been silent since {since} ({reason})"
     return state, f"Ready is {state}: {reason}"

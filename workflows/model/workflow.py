@@ -148,11 +148,11 @@ def gate_reports(pods: Iterable[WorkflowStep]) -> list[GateReport]:
 
 def reports_by_node(pods: Iterable[WorkflowStep]) -> dict[str, GateReport]:
     """One report a node. A pod that was lost was started again: what any of them found out counts."""
-    said: dict[str, GateReport] = {}
+    reports: dict[str, GateReport] = {}
     for report in gate_reports(pods):
-        if report.node not in said or said[report.node].verdict == "unknown":
-            said[report.node] = report
-    return said
+        if report.node not in reports or reports[report.node].verdict == "unknown":
+            reports[report.node] = report
+    return reports
 
 
 def _choice(steps: Iterable[WorkflowStep]) -> ResumeChoice | None:

@@ -151,12 +151,12 @@ def _around() -> tuple[Alert, ...]:
 
 
 def _nodes() -> tuple[Alert, ...]:
-    said = 'max by (node) (kube_node_labels{label_autopilot_ibm_com_gpuhealth=~"WARN|EVICT"})'
+    labelled = 'max by (node) (kube_node_labels{label_autopilot_ibm_com_gpuhealth=~"WARN|EVICT"})'
     return (
         Alert(
             "GPUNodeHealth",
             # The label alone would say nothing where it is not written, or not passed on.
-            f'{said} or max by (node) (primus_node_verdict{{verdict="fail"}}) == 1',
+            f'{labelled} or max by (node) (primus_node_verdict{{verdict="fail"}}) == 1',
             1,
             "warning",
             "A node is not healthy",

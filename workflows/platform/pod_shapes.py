@@ -53,9 +53,9 @@ def service(name: str, port_name: str, port: int) -> Manifest:
 
 def pod_template(name: str, containers: Sequence[Manifest], annotations: Mapping[str, str], user: int) -> Manifest:
     """A pod template as the level `restricted` asks for it."""
-    told = {"annotations": dict(annotations)} if annotations else {}
+    metadata = {"annotations": dict(annotations)} if annotations else {}
     return {
-        "metadata": {"labels": {NAME: name, **PART}, **told},
+        "metadata": {"labels": {NAME: name, **PART}, **metadata},
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,

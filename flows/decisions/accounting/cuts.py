@@ -118,13 +118,8 @@ def restores_of(
 
     Where its program says nothing of that, and was given one to resume from: from the moment its pods ran to its first
     step. That is too long by what every start takes (imports, rendezvous, compiling), and the best that is known.
-
-    Args:
-        attempt: its record.
-        marks: of this attempt.
-        steps: of this attempt, any order.
-        end: the attempt's end, or now. A restore without a known end reaches to it, to the next step, or to
-            the moment when something was noticed.
+    `end`: the attempt's end, or now. A restore without a known end reaches to it, to the next step, or to the moment
+    when something was noticed.
     """
     begun = _last(marks, "restore-begin")
     if begun is not None:
@@ -199,8 +194,10 @@ def _spread(rows: Sequence[StepRow]) -> list[StepRow]:
     before: float | None = None
     for at, group in groupby(rows, key=lambda row: row.at):
         together = list(group)
-        said = math.fsum(row.seconds for row in together if row.seconds is not None and 0 < row.seconds < math.inf)
-        began = at - said if before is None else before
+        own_seconds = math.fsum(
+            row.seconds for row in together if row.seconds is not None and 0 < row.seconds < math.inf
+        )
+        began = at - own_seconds if before is None else before
         share = (at - began) / len(together)
         spread += [replace(row, at=began + share * place) for place, row in enumerate(together[:-1], 1)]
         spread.append(together[-1])
@@ -216,9 +213,9 @@ def _ideal(rows: Sequence[StepRow], pauses: Sequence[Interval]) -> float:
     quiet = [gap for gap, stall in zip(gaps, stalls, strict=False) if stall <= gap * QUIET_SHARE]
     if quiet:
         return max(0.0, median(quiet))
-    said = [later.seconds * (later.step - earlier.step) for earlier, later in pairs if _is_time(later.seconds)]
+    reported = [later.seconds * (later.step - earlier.step) for earlier, later in pairs if _is_time(later.seconds)]
     own = [row.seconds for row in rows if _is_time(row.seconds)]
-    return max(0.0, median(said or gaps or own or [0.0]))
+    return max(0.0, median(reported or gaps or own or [0.0]))
 
 
 def _is_time(seconds: float | None) -> TypeGuard[float]:

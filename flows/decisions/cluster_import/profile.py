@@ -91,12 +91,8 @@ def imported(
 ) -> ClusterImport:
     """The profile of a living cluster.
 
-    Args:
-        stock: what its objects say.
-        name: of the profile; "" for the context's.
-        hardware: the hardware profiles that there are, by name.
-        storage: shared folders that a person named, each as `CLAIM`, `/PATH`, or either with `:MOUNT`; they go before
-            what was found.
+    `name`: of the profile; "" for the context's. `storage`: shared folders that a person named, each as `CLAIM`,
+    `/PATH`, or either with `:MOUNT`; they go before what was found.
 
     Raises:
         ProfileError: a shared folder is named in a way that means nothing.

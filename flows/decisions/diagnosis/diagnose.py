@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from flows.decisions.diagnosis.blame import culprits_of, scene, suspect, unfit
 from flows.decisions.diagnosis.clues import Clue, Weighing, weigh
-from flows.decisions.diagnosis.exits import Exit, exits, terminations
+from flows.decisions.diagnosis.exits import Exit, exits, terminations, with_logged_ends, with_passed_notices
 from flows.decisions.diagnosis.gang import Gang, failing, read_gang
 from flows.decisions.diagnosis.healthy import or_healthy
 from flows.decisions.diagnosis.history import memories
-from flows.decisions.diagnosis.launcher_log import with_logged_ends, with_passed_notices
 from flows.decisions.diagnosis.lines import gather
 from flows.decisions.diagnosis.observers.registry import observe
 from flows.decisions.diagnosis.places import NodePlaces, read_places
@@ -157,14 +156,14 @@ def _why(weighed: Weighing, gang: Gang) -> str:
     if not weighed.telling:
         hint = f"; the nearest is {weighed.alternatives[0][0]}" if weighed.alternatives else ""
         return f"the evidence is not enough for a diagnosis{hint}"
-    said = f"{weighed.telling[0].text[:200]} [{weighed.telling[0].rule}]"
+    strongest = f"{weighed.telling[0].text[:200]} [{weighed.telling[0].rule}]"
     past = next((clue.text for clue in weighed.telling if clue.rule.startswith("history-")), "")
     suffered = len(gang.victims)
     return "; ".join(
         part
         for part in (
-            said,
-            past if past not in said else "",
+            strongest,
+            past if past not in strongest else "",
             f"{suffered} {'rank' if suffered == 1 else 'ranks'} only suffered" if suffered else "",
         )
         if part

@@ -319,12 +319,8 @@ def judge(
 ) -> ExceptionClass:
     """The class that an exception speaks for.
 
-    Args:
-        type_name: name of the exception with its module.
-        message: its message, as far as the log has it.
-        frames: `path:function` of the last frames, the innermost last.
-        trained: steps were made before it.
-        code: source lines of the innermost frames, where the log holds them.
+    `frames`: `path:function`, the innermost last. `trained`: steps were made before it. `code`: source lines of the
+    innermost frames, where the log holds them.
     """
     parts: dict[Part, str] = {
         "type": type_name,
@@ -379,10 +375,10 @@ def _surer(judged: ExceptionClass, matches: Sequence[RuleMatch]) -> bool:
     return not vague and judged.weight > max(match.rule.weight for match in matches)
 
 
-def _rule(base: Rule, judged: ExceptionClass, said: float) -> Rule:
-    """The rule that a judgement stands for; `said` is what the form of the line leaves of its weight."""
+def _rule(base: Rule, judged: ExceptionClass, share: float) -> Rule:
+    """The rule that a judgement stands for; `share` is what the form of the line leaves of its weight."""
     kind, policy = judged.fault_class, POLICY[judged.fault_class]
-    weight = judged.weight * min(said, 1.0)
+    weight = judged.weight * min(share, 1.0)
     if kind is USER:
         return replace(base, weight=weight)
     return replace(

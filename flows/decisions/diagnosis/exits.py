@@ -1,7 +1,9 @@
-"""What launchers say of the ends of their ranks: torchrun, srun, mpirun, DeepSpeed, Python's own spawn.
+"""How ranks ended, by logs: what other launchers say of it, and our own where its record is missing.
 
-Read only where no termination record of our own launcher exists. Launchers name signals by number or by word; `NUMBERS`
-knows the words.
+Other launchers (torchrun, srun, mpirun, DeepSpeed, Python's own spawn) are read only where our own left no record. Ours
+logs each end at once and leaves its record when it ends itself. In between it may be killed, its node lost, or its
+coordinator away, and saved logs have no records at all. A notice is passed on through the coordinator; where that is
+away or on the node that is emptied, ranks of the other pods seem to end by themselves.
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from flows.decisions.diagnosis.lines import Clock, stamp
 from flows.decisions.diagnosis.prefilter import Cue
-from workflows.model.attempt import LogLine
-from workflows.wire import RankEnd, Termination
+from workflows.model.attempt import Evidence, LogLine
+from workflows.programs.launcher.lifecycle import is_failure
+from workflows.programs.launcher.termination import EXIT_TERMINATED
+from workflows.wire import LINE_PREFIX, RankEnd, Termination, from_line
 
 NUMBERS = {
     "SIGHUP": 1, "SIGINT": 2, "SIGILL": 4, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGSEGV": 11,
@@ -111,7 +116,8 @@ def exits(lines: Sequence[LogLine]) -> tuple[Exit, ...]:
         if _SAYS_FIELD.holds(line.text):
             found += report.read(line)
         if _SAYS_EXIT.holds(line.text):
-            found += _other_exits(line.text, line)
+            hits = ((read, pattern.search(line.text)) for pattern, read in _REPORTS)
+            found += next((read(hit, line) for read, hit in hits if hit is not None), list[Exit]())
     return _once(_globally(_sweeping(found, lines), lines))
 
 
@@ -127,9 +133,9 @@ class _Report:
         """The end that the line completes."""
         text, block = line.text, self.block
         self.root = self.root or _ROOT in text
-        if (said := _FIELD.match(text)) is not None:
-            block[said["name"]] = said["value"]
-            if said["name"] == "exitcode" and "rank" in block:
+        if (named := _FIELD.match(text)) is not None:
+            block[named["name"]] = named["value"]
+            if named["name"] == "exitcode" and "rank" in block:
                 return _torchrun(block, self.root, line)
         elif "[" in text and text.strip().endswith("]:"):
             self.block = {}
@@ -195,10 +201,6 @@ def _torchrun(block: dict[str, str], root: bool, line: LogLine) -> list[Exit]:
     if rank is None or code is None:
         return []
     return [_ended(int(rank[0]), block.get("host", ""), int(code[0]), line, root=root)]
-
-
-def _other_exits(text: str, line: LogLine) -> list[Exit]:
-    return next((read(hit, line) for pattern, read in _REPORTS if (hit := pattern.search(text))), list[Exit]())
 
 
 def _failed(hit: re.Match[str], line: LogLine) -> list[Exit]:
@@ -313,3 +315,153 @@ def _once(found: list[Exit]) -> tuple[Exit, ...]:
         elif item.root and not known.root:
             kept[item.rank] = replace(item, at=known.at if item.at is None else item.at)
     return tuple(item for rank, item in kept.items() if rank is not None or len(kept) == 1)
+
+
+MARK = f'{LINE_PREFIX}{{"report":"RankEnd",'
+MOST_BEFORE = 120
+"""Characters that log collectors may put before a line."""
+_LINES = ',"last_lines":'
+_SAVING = "launcher: saving: "
+_NOTICE = re.compile(r"SIG[A-Z0-9]{1,10} reached the launcher")
+"""How a launcher says that its pod was given notice of its end."""
+
+ANSWERS = (0, EXIT_TERMINATED)
+"""How a program may end that heeds a notice. One that ends with 0 before its last step has failed otherwise."""
+CLOCKS_SECONDS = 0.5
+"""Clocks of two nodes differ by less."""
+
+
+@dataclass
+class _LauncherLog:
+    """What one log holds: the ends of the newest incarnation."""
+
+    node: str
+    incarnation: int = 0
+    ends: dict[int, RankEnd] = field(default_factory=dict[int, RankEnd])
+    noticed: str = ""
+    """The launcher's own words; "" where it was given no notice."""
+    noticed_at: float = 0.0
+    """Unix seconds."""
+
+    def add(self, end: RankEnd) -> None:
+        """One more end; of a rank that is reported twice the first one counts."""
+        if end.incarnation > self.incarnation:
+            self.incarnation, self.ends = end.incarnation, {}
+        if end.incarnation == self.incarnation:
+            self.ends.setdefault(end.rank, end)
+
+
+def with_logged_ends(evidence: Evidence) -> Evidence:
+    """The evidence with a record of every pod (a log of its own) that left none, made from its launcher's log."""
+    recorded = {record.pod for record in evidence.terminations}
+    ends = logged_ends(line for line in evidence.lines if not line.file or line.file not in recorded)
+    return replace(evidence, terminations=(*evidence.terminations, *ends)) if ends else evidence
+
+
+def logged_ends(lines: Iterable[LogLine]) -> tuple[Termination, ...]:
+    """Records made from lines, one for each log with an end or a notice, in the order of the logs."""
+    logs: dict[str, _LauncherLog] = {}
+    for line in lines:
+        end = end_of(line.text)
+        if end is not None:
+            logs.setdefault(line.file, _LauncherLog(line.node)).add(end)
+        elif (noticed := notice_of(line)) is not None:
+            log = logs.setdefault(line.file, _LauncherLog(line.node))
+            log.noticed, log.noticed_at = noticed
+    return tuple(_record(name, log) for name, log in logs.items())
+
+
+def end_of(text: str) -> RankEnd | None:
+    """The end that a line reports; None for every other line. Of a line that was cut the last words are missing."""
+    at = text.find(MARK, 0, MOST_BEFORE + len(MARK))
+    if at < 0:
+        return None
+    found = from_line(text[at:])
+    if found is None and (cut := text.find(_LINES, at)) >= 0:
+        found = from_line(text[at:cut] + "}")
+    return found if isinstance(found, RankEnd) else None
+
+
+def notice_of(line: LogLine) -> tuple[str, float] | None:
+    """What the line of a launcher says of a notice, and when (Unix seconds); None for every other line."""
+    head, saving, rest = line.text.partition(_SAVING)
+    notice = _NOTICE.match(rest) if saving and line.source != "rank" else None
+    if notice is None:
+        return None
+    at = stamp(head, Clock()) if line.at is None else line.at
+    return None if at is None else (notice[0], at)
+
+
+def first_failed(ends: Iterable[RankEnd]) -> RankEnd | None:
+    """Of the ranks that ended wrongly by themselves the first one; None where none did."""
+    return min(filter(is_failure, ends), key=lambda end: (end.at, end.rank), default=None)
+
+
+def _record(name: str, log: _LauncherLog) -> Termination:
+    ends = [log.ends[rank] for rank in sorted(log.ends)]
+    first = first_failed(ends)
+    reason = _reason(first, log)
+    steps = [end.last_step for end in ends if end.last_step is not None]
+    return Termination(
+        run="",
+        attempt=0,
+        role="",
+        node=log.node,
+        pod=name,
+        reason=reason,
+        ranks=ends,
+        first_failing_rank=first.rank if first else None,
+        last_step=max(steps, default=None),
+        at=max((end.at for end in ends), default=log.noticed_at),
+        detail=log.noticed if reason == "signalled" else "",
+    )
+
+
+def _reason(first: RankEnd | None, log: _LauncherLog) -> str:
+    if first is not None:
+        return "rank-failed"
+    if log.noticed:
+        return "signalled"
+    return "told-to-stop" if any(end.requested for end in log.ends.values()) else "completed"
+
+
+def with_passed_notices(evidence: Evidence) -> Evidence:
+    """The evidence in which ranks that ended by another pod's notice count as asked to end, which they were."""
+    began = _noticed_at(evidence)
+    if began is None:
+        return evidence
+    return replace(evidence, terminations=tuple(_passed(record, began) for record in evidence.terminations))
+
+
+def _noticed_at(evidence: Evidence) -> float | None:
+    """Since when a part of the gang had notice to end (Unix seconds; 0: not known when); None where none had."""
+    if any(node.cordoned and _is_emptied(node.name, evidence) for node in evidence.nodes):
+        return 0.0
+    notices = [noticed[1] for line in evidence.lines if (noticed := notice_of(line)) is not None]
+    # Whoever is stopped by the gang's end is killed; only a notice lets a rank end as it wants to.
+    ended = [
+        end.at
+        for record in evidence.terminations
+        for end in record.ranks
+        if end.requested and end.exit_code == EXIT_TERMINATED
+    ]
+    return min([*notices, *ended], default=None)
+
+
+def _is_emptied(node: str, evidence: Evidence) -> bool:
+    """Whether all of the gang that was on the node leaves it, or has left: an evicted pod that has ended is gone."""
+    return all(pod.deleted or pod.disrupted for pod in evidence.pods if pod.node == node)
+
+
+def _passed(record: Termination, began: float) -> Termination:
+    if record.reason != "rank-failed" or not any(_by_notice(end, began) for end in record.ranks):
+        return record
+    ranks = [replace(end, requested=True) if _by_notice(end, began) else end for end in record.ranks]
+    first = first_failed(ranks)
+    if first is None:
+        return replace(record, ranks=ranks, reason="told-to-stop", first_failing_rank=None)
+    return replace(record, ranks=ranks, first_failing_rank=first.rank)
+
+
+def _by_notice(end: RankEnd, began: float) -> bool:
+    return not end.requested and end.exit_code in ANSWERS and end.at >= began - CLOCKS_SECONDS

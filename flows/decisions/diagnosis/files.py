@@ -109,11 +109,8 @@ def place_of(name: str) -> Place:
 def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, first: int = 1) -> Iterator[LogLine]:
     """The lines of one file, in order.
 
-    Args:
-        name: of the file; rank, node and source are taken from it where it has them.
-        texts: its lines, without line ends.
-        clock: completes time stamps without a year; None: one of its own.
-        first: number of the first line.
+    `texts` have no line ends; `clock` completes time stamps without a year (None: one of its own); `first` is the
+    number of the first line.
     """
     place, clock = place_of(name), clock or Clock()
     at: float | None = None

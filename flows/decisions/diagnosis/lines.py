@@ -82,12 +82,12 @@ def _taken_off(rank: int | None, node: str, text: str) -> tuple[int | None, str,
         hit = prefix.match(text)
         if hit is None:
             continue
-        text, said = text[hit.end() :], hit.groupdict()
-        node = node or said.get("node") or ""
-        if said.get("global"):
-            rank, named = int(said["global"]), True
-        elif said.get("rank"):
-            rank, named = (int(said["rank"]) if rank is None else rank), True
+        text, groups = text[hit.end() :], hit.groupdict()
+        node = node or groups.get("node") or ""
+        if groups.get("global"):
+            rank, named = int(groups["global"]), True
+        elif groups.get("rank"):
+            rank, named = (int(groups["rank"]) if rank is None else rank), True
         if _ANY_PREFIX.match(text) is None:
             break
     return rank, node, text, named

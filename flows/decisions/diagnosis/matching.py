@@ -311,11 +311,8 @@ ALL = Index(RULES)
 def match_line(text: str, origin: str = "", index: Index = ALL, *, noise: bool = True) -> tuple[RuleMatch, ...]:
     """All rules that hold for one cleaned line; healthy noise alone where the line is noise.
 
-    Args:
-        text: the line without prefixes and colours (`flows.decisions.diagnosis.lines.clean`).
-        origin: `LogLine.source`; "" where it is not known.
-        index: the rules to be tried, in the order of `RULES`.
-        noise: whether it must be known of lines that no other rule holds for that they are noise.
+    `text` has no prefixes and colours (`flows.decisions.diagnosis.lines.clean`); `origin`: `LogLine.source`, "" where
+    it is not known. `noise`: whether it must be known of lines that no other rule holds for that they are noise.
     """
     text = text[:MAX_CHARACTERS]
     return _matches(text, origin, index.alike(text), noise)

@@ -160,6 +160,16 @@ class Cue:
         held, bit = HELD, self.bit
         return [line for line in lines if held[line.text] & bit]
 
+    def hits(self, lines: Iterable[LogLine], most: int | None = None) -> Iterator[tuple[LogLine, re.Match[str]]]:
+        """The lines that are meant, in order, each with what the first pattern that holds finds in it.
+
+        `most`: so many characters of each line are looked at; None: all of them.
+        """
+        for line in self.among(lines):
+            found = (hit for pattern in self.patterns if (hit := pattern.search(line.text[:most])) is not None)
+            if (hit := next(found, None)) is not None:
+                yield line, hit
+
     def anywhere(self, lines: Iterable[LogLine]) -> bool:
         """May any of the lines be meant?"""
         held, bit = HELD, self.bit

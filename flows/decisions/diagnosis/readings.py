@@ -104,8 +104,8 @@ def _chained(consequences: Sequence[Raised], judgements: dict[int, tuple[LogLine
     factors: dict[int, float] = {}
     for item in consequences:
         line, cause = id(item.line), id(item.cause.line) if item.cause is not None else 0
-        said = judgements[cause][1].sure if cause in judgements else False
-        if cause and not said and line in judgements and judgements[line][1].sure:
+        sure = judgements[cause][1].sure if cause in judgements else False
+        if cause and not sure and line in judgements and judgements[line][1].sure:
             factors[cause] = CONSEQUENCE_FACTOR
         else:
             factors[line] = CONSEQUENCE_FACTOR
@@ -137,8 +137,8 @@ def _reading(line: LogLine, match: RuleMatch, node: str, end: RankEnd | None, fa
 
 def _taken_back(clue: Clue, line: LogLine) -> bool:
     """True where the line itself says that the program does without what failed."""
-    said = POLICY[clue.fault_class].may_be_optional_part and _SAYS_TAKEN_BACK.holds(line.text)
-    return said and _TAKEN_BACK.search(line.text[:2000]) is not None
+    possible = POLICY[clue.fault_class].may_be_optional_part and _SAYS_TAKEN_BACK.holds(line.text)
+    return possible and _TAKEN_BACK.search(line.text[:2000]) is not None
 
 
 def _only_warned(clue: Clue, line: LogLine) -> bool:

@@ -138,8 +138,7 @@ def _may_count(line: LogLine) -> bool:
 def _ended_well(stream: Sequence[LogLine]) -> int:
     """The line among the last ones that says that all went well, 0 where none does."""
     last = [line for line in stream[-4 * LAST_LINES :] if line.text.strip()][-LAST_LINES:]
-    said = (line.line for line in _SAYS_WELL.among(last) if _ENDED_WELL.search(line.text[:LOOK_CHARACTERS]))
-    return max(said, default=0)
+    return max((line.line for line, _ in _SAYS_WELL.hits(last, LOOK_CHARACTERS)), default=0)
 
 
 GRANTED_FACTOR = 0.15
@@ -215,26 +214,18 @@ class Retractions:
 
 def standing(stream: Sequence[LogLine]) -> Retractions:
     """What takes back clues of this stream."""
-    granted: list[tuple[int, str]] = []
-    back = 0
-    for line in _SAYS_GRANTED.among(stream):
-        if hit := _GRANTED.search(line.text[:2000]):
-            granted.append((line.line, hit["pod"] or ""))
-    for line in _SAYS_BACK.among(stream):
-        if _BACK.search(line.text[:2000]):
-            back = line.line
+    granted = tuple((line.line, hit["pod"] or "") for line, hit in _SAYS_GRANTED.hits(stream, 2000))
+    back = max((line.line for line, _ in _SAYS_BACK.hits(stream, 2000)), default=0)
     ended = [line.line for line in ends(stream) if line.line]
-    rendezvous_line = max((line.line for line in _SAYS_MET.among(stream) if _MET.search(line.text[:2000])), default=0)
+    rendezvous_line = max((line.line for line, _ in _SAYS_MET.hits(stream, 2000)), default=0)
     first, last = (ended[0], ended[-1]) if ended else (0, 0)
     ignored = frozenset(_ignored(stream))
-    return Retractions(tuple(granted), back, first, ignored, tuple(_started(stream)), rendezvous_line, last)
+    return Retractions(granted, back, first, ignored, tuple(_started(stream)), rendezvous_line, last)
 
 
 def _started(stream: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
-    for line in _SAYS_STARTED.among(stream):
-        if hit := _STARTED.search(line.text[:2000]):
-            pod = hit["pod"] or next(iter(_POD.findall(line.text[:2000])), "")
-            yield line.line, pod
+    for line, hit in _SAYS_STARTED.hits(stream, 2000):
+        yield line.line, hit["pod"] or next(iter(_POD.findall(line.text[:2000])), "")
 
 
 def _ignored(stream: Sequence[LogLine]) -> Iterator[int]:

@@ -215,9 +215,9 @@ def lost(evidence: Evidence) -> Iterator[Clue]:
 
 
 def _signals(evidence: Evidence) -> Iterator[Clue]:
-    said = SIGNALS.get(evidence.signal)
-    if said is not None:
-        clue = Clue(said[0], said[1], evidence.detail or f"signal {evidence.signal}", f"signal-{evidence.signal}")
+    meaning = SIGNALS.get(evidence.signal)
+    if meaning is not None:
+        clue = Clue(meaning[0], meaning[1], evidence.detail or f"signal {evidence.signal}", f"signal-{evidence.signal}")
         yield _with_whom(clue) if evidence.signal is Signal.HANG else _with_node(clue)
 
 
@@ -284,9 +284,9 @@ def _pod(pod: Pod, failed: bool) -> Iterator[Clue]:
         yield Clue(F.PREEMPTED, 0.6, f"{pod.name}: deleted from outside", "pod-deleted", node=pod.node)
     elif pod.phase == "Gone":
         yield Clue(F.PREEMPTED, 0.5, f"{pod.name}: its object is gone", "pod-gone", node=pod.node)
-    said = POD_REASONS.get(pod.reason)
-    if said is not None:
-        kind, weight = said
+    meaning = POD_REASONS.get(pod.reason)
+    if meaning is not None:
+        kind, weight = meaning
         beats = ("process_killed", "signal-9") if kind is F.HOST_OOM else ()
         yield Clue(kind, weight, f"{pod.name}: {pod.reason} {pod.message}".strip(), f"pod-{pod.reason}", node=pod.node,
                    at=pod.finished_at, supersedes=beats)  # fmt: skip
@@ -355,9 +355,9 @@ def _requested_ends(evidence: Evidence) -> Iterator[Clue]:
         return
     requested = any(end.requested for end in ends) or any(pod.exit_code == 143 for pod in evidence.pods)
     for record in evidence.terminations:
-        said = LAUNCHER_REASONS.get(record.reason)
-        if said is not None:
-            yield Clue(said[0], said[1], f"{record.pod}: {record.reason} {record.detail}".strip(),
+        meaning = LAUNCHER_REASONS.get(record.reason)
+        if meaning is not None:
+            yield Clue(meaning[0], meaning[1], f"{record.pod}: {record.reason} {record.detail}".strip(),
                        f"launcher-{record.reason}", node=record.node)  # fmt: skip
     for node in evidence.nodes:
         if node.cordoned and requested:
@@ -373,8 +373,8 @@ def _gate(evidence: Evidence) -> Iterator[Clue]:
                 continue
             name = str(check.get("check", ""))
             kind, weight = next((value for word, value in GATE_CHECKS.items() if word in name), (F.UNKNOWN, 0.4))
-            said = check.get("evidence") or f"measured {check.get('measured')}, limit {check.get('limit')}"
-            text = f"{looked} on {report.node}: {name} failed: {said}"
+            evidence_text = check.get("evidence") or f"measured {check.get('measured')}, limit {check.get('limit')}"
+            text = f"{looked} on {report.node}: {name} failed: {evidence_text}"
             yield Clue(kind, weight, text, f"{looked}-{name}", "node", report.node)
 
 

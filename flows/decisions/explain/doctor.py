@@ -138,8 +138,8 @@ def _claim(name: str, phase: str | None) -> Check:
         return Check(f"claim {name}", UNKNOWN, "may not be read", "grant our account get on persistentvolumeclaims")
     if phase == "Bound":
         return Check(f"claim {name}", PASS, "Bound")
-    said = phase or "does not exist"
-    return Check(f"claim {name}", FAIL, said, "create it (ReadWriteMany), or correct `storage` of the cluster profile")
+    state = phase or "does not exist"
+    return Check(f"claim {name}", FAIL, state, "create it (ReadWriteMany), or correct `storage` of the cluster profile")
 
 
 def _clock(facts: CheckupFacts) -> Check:

@@ -14,20 +14,20 @@ from workflows.model.why import RunSight
 _EVIDENCE_LINES = 5
 
 
-def ledger_reasons(sight: RunSight, move: Move) -> tuple[Reason, ...]:
+def ledger_reasons(view: RunSight, move: Move) -> tuple[Reason, ...]:
     """Why nothing goes on, as far as the ledger shows it; empty where the attempt itself is watched."""
-    story = sight.story
+    story = view.story
     match move:
         case Done():
             return (ended(story),)
         case AwaitAnswer():
-            return (*_approval(sight, move), *_undriven(sight, "nobody would carry the answer out"))
+            return (*_approval(view, move), *_undriven(view, "nobody would carry the answer out"))
         case Rest():
-            return (_resting(sight, move), *_undriven(sight, "nobody would go on once it is allowed"))
+            return (_resting(view, move), *_undriven(view, "nobody would go on once it is allowed"))
         case Watch():
-            return _away(sight)
+            return _away(view)
         case Plan() | Submit() | Recover() | CarryOut() | Finish():
-            return _undriven(sight, f"nobody {_doing(move)}") or (*_away(sight), _working(sight, move))
+            return _undriven(view, f"nobody {_doing(move)}") or (*_away(view), _working(view, move))
         case _:
             assert_never(move)
 
@@ -57,11 +57,11 @@ def incident_witnesses(incident: IncidentRecord, told_already: str = "") -> tupl
     return (Witness("Incident", incident.id, incident.signal, diagnosis, why, incident.detected_at), *lines)
 
 
-def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
+def _approval(view: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
     item = move.approval
-    left = item.expires_at - sight.now
+    left = item.expires_at - view.now
     ends = f"; without an answer in {left:.0f} s nothing is done" if left > 0 else "; the time to answer is over"
-    incident = next((found for found in sight.story.incidents if found.id == item.incident), None)
+    incident = next((found for found in view.story.incidents if found.id == item.incident), None)
     return (
         Reason(
             Hold.APPROVAL,
@@ -75,8 +75,8 @@ def _approval(sight: RunSight, move: AwaitAnswer) -> tuple[Reason, ...]:
     )
 
 
-def _resting(sight: RunSight, move: Rest) -> Reason:
-    story, run = sight.story, sight.story.run
+def _resting(view: RunSight, move: Rest) -> Reason:
+    story, run = view.story, view.story.run
     incident = last_end(story)
     is_decided = incident is not None and incident.action is not None
     decided = incident_witnesses(incident, incident.why) if incident is not None and is_decided else ()
@@ -91,39 +91,39 @@ def _resting(sight: RunSight, move: Rest) -> Reason:
     return Reason(Hold.OBSERVE, f"mode observe: nothing is done{held}", advice, (witness, *decided))
 
 
-def _undriven(sight: RunSight, lacking: str) -> tuple[Reason, ...]:
-    if sight.driver.alive:
+def _undriven(view: RunSight, lacking: str) -> tuple[Reason, ...]:
+    if view.driver.alive:
         return ()
     return (
         Reason(
             Hold.NO_DRIVER,
             f"no driver is alive: {lacking}",
-            f"primus resume {sight.story.run.name} starts one; it goes on where the last one was",
-            (driver_witness(sight),),
+            f"primus resume {view.story.run.name} starts one; it goes on where the last one was",
+            (driver_witness(view),),
         ),
     )
 
 
-def driver_witness(sight: RunSight) -> Witness:
+def driver_witness(view: RunSight) -> Witness:
     """What is known of the run's driver."""
-    lease, driver = sight.story.lease, sight.driver
+    lease, driver = view.story.lease, view.driver
     log = f"its log: {driver.log}" if driver.log and not driver.alive else ""
     if lease is None and driver.pid is None:
         message = "; ".join(part for part in ("no process holds its lease", log) if part)
-        return Witness("Lease", sight.story.run.name, "holder=nobody", "", message)
-    held = "" if lease is None else f"its lease {'ran out' if lease.expires_at <= sight.now else 'runs'}"
+        return Witness("Lease", view.story.run.name, "holder=nobody", "", message)
+    held = "" if lease is None else f"its lease {'ran out' if lease.expires_at <= view.now else 'runs'}"
     alive = "alive" if driver.alive else "gone"
     message = "; ".join(part for part in (held, log) if part)
-    return Witness("Lease", sight.story.run.name, f"holder={driver.host}/{driver.pid}", alive, message)
+    return Witness("Lease", view.story.run.name, f"holder={driver.host}/{driver.pid}", alive, message)
 
 
-def _away(sight: RunSight) -> tuple[Reason, ...]:
+def _away(view: RunSight) -> tuple[Reason, ...]:
     """The cluster is silent, to us or to the driver. Training is left alone meanwhile."""
-    run = sight.story.run
-    outage = sight.away or ("" if run.goes_on else run.waits_for)
+    run = view.story.run
+    outage = view.away or ("" if run.goes_on else run.waits_for)
     if not outage:
         return ()
-    name = sight.resolved.cluster.name
+    name = view.resolved.cluster.name
     return (
         Reason(
             Hold.CONTROL_PLANE,
@@ -134,12 +134,12 @@ def _away(sight: RunSight) -> tuple[Reason, ...]:
     )
 
 
-def _working(sight: RunSight, move: Plan | Submit | Recover | CarryOut | Finish) -> Reason:
+def _working(view: RunSight, move: Plan | Submit | Recover | CarryOut | Finish) -> Reason:
     until = _wait_until(move)
-    if isinstance(move, CarryOut) and until is not None and until > sight.now:
+    if isinstance(move, CarryOut) and until is not None and until > view.now:
         return Reason(
             Hold.BACK_OFF,
-            f"waits {until - sight.now:.0f} s more before the next attempt, as decided: {move.incident.why}",
+            f"waits {until - view.now:.0f} s more before the next attempt, as decided: {move.incident.why}",
             "wait; the pause grows with each failure of the same kind",
             incident_witnesses(move.incident, move.incident.why),
         )
@@ -148,7 +148,7 @@ def _working(sight: RunSight, move: Plan | Submit | Recover | CarryOut | Finish)
         Hold.DRIVER_WORKS,
         f"its driver {_doing(move)}",
         "wait: this takes seconds; primus status shows what changes",
-        (driver_witness(sight), *(incident_witnesses(incident) if incident else ())),
+        (driver_witness(view), *(incident_witnesses(incident) if incident else ())),
     )
 
 

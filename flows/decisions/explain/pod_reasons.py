@@ -48,26 +48,26 @@ _ADVICE = {
 _PULL_TEXT = re.compile(r"^Back-off pulling image \"[^\"]*\"(?:: )?")
 
 
-def pod_reasons(sight: ClusterSight, pods: Sequence[Pod]) -> tuple[Reason, ...]:
+def pod_reasons(cluster: ClusterSight, pods: Sequence[Pod]) -> tuple[Reason, ...]:
     """Why placed pods do not run; one reason for all pods held by the same thing."""
     found: dict[tuple[Hold, str], list[tuple[Pod, Witness]]] = {}
     for pod in pods:
-        held = _held(pod, sight)
+        held = _held(pod, cluster)
         if held is not None:
-            hold, told, witness = held
-            found.setdefault((hold, told), []).append((pod, witness))
-    return tuple(_reason(hold, told, members) for (hold, told), members in found.items())
+            hold, sentence, witness = held
+            found.setdefault((hold, sentence), []).append((pod, witness))
+    return tuple(_reason(hold, sentence, members) for (hold, sentence), members in found.items())
 
 
-def _reason(hold: Hold, told: str, members: list[tuple[Pod, Witness]]) -> Reason:
+def _reason(hold: Hold, sentence: str, members: list[tuple[Pod, Witness]]) -> Reason:
     names = [pod.name for pod, _ in members]
     where = f"{len(names)} pods" if len(names) > 1 else f"pod {names[0]}"
     nodes = sorted({pod.node for pod, _ in members if pod.node})
     on = f" on {', '.join(nodes[:4])}{' …' if len(nodes) > 4 else ''}" if nodes else ""
-    return Reason(hold, f"{where}{on}: {told}", _ADVICE[hold], tuple(witness for _, witness in members[:8]))
+    return Reason(hold, f"{where}{on}: {sentence}", _ADVICE[hold], tuple(witness for _, witness in members[:8]))
 
 
-def _held(pod: Pod, sight: ClusterSight) -> tuple[Hold, str, Witness] | None:
+def _held(pod: Pod, cluster: ClusterSight) -> tuple[Hold, str, Witness] | None:
     """What holds the pod, in words without its own name, and the object that says so."""
     for container in pod.containers:
         hold = _container_hold(container)
@@ -76,14 +76,14 @@ def _held(pod: Pod, sight: ClusterSight) -> tuple[Hold, str, Witness] | None:
     if pod.phase != "Pending":
         return None
     for hold, reasons in ((Hold.MOUNT, MOUNTS), (Hold.SANDBOX, SANDBOXES)):
-        event = _newest(sight, pod, reasons)
+        event = _newest(cluster, pod, reasons)
         if event is not None:
             return hold, _short(event.message), of_event(event)
-    silent = next((node for node in sight.nodes if node.name == pod.node and node.ready is not True), None)
+    silent = next((node for node in cluster.nodes if node.name == pod.node and node.ready is not True), None)
     if silent is not None:
         witness = Witness("Node", silent.name, "Ready", silent.reason)
         return Hold.NODE_SILENT, f"its node {silent.name} is not ready", witness
-    return Hold.STARTING, *_starting(pod, sight)
+    return Hold.STARTING, *_starting(pod, cluster)
 
 
 def _container_hold(container: Container) -> Hold | None:
@@ -106,23 +106,23 @@ def _container_sentence(hold: Hold, container: Container) -> str:
     return f"container {container.name} cannot be created: {_short(container.message or container.reason)}"
 
 
-def _starting(pod: Pod, sight: ClusterSight) -> tuple[str, Witness]:
-    pulling = _newest(sight, pod, frozenset({"Pulling", "Pulled", "Created", "Started"}))
+def _starting(pod: Pod, cluster: ClusterSight) -> tuple[str, Witness]:
+    pulling = _newest(cluster, pod, frozenset({"Pulling", "Pulled", "Created", "Started"}))
     if pulling is not None and pulling.reason == "Pulling":
         return _short(pulling.message).replace("Pulling", "is pulling", 1), of_event(pulling)
     waiting = next((item for item in pod.containers if item.state == "waiting" and item.reason), None)
     if waiting is None:
         return "is being started", Witness("Pod", pod.name, f"phase {pod.phase}", at=pod.created_at)
-    said = f": {_short(waiting.message)}" if waiting.message else ""
-    return f"is being started ({waiting.reason}{said})", _witness(pod, waiting)
+    message = f": {_short(waiting.message)}" if waiting.message else ""
+    return f"is being started ({waiting.reason}{message})", _witness(pod, waiting)
 
 
 def _witness(pod: Pod, container: Container) -> Witness:
     return Witness("Pod", pod.name, f"container {container.name}", container.reason, container.message)
 
 
-def _newest(sight: ClusterSight, pod: Pod, reasons: frozenset[str]) -> Event | None:
-    found = [item for item in sight.events if item.name == pod.name and item.reason in reasons]
+def _newest(cluster: ClusterSight, pod: Pod, reasons: frozenset[str]) -> Event | None:
+    found = [item for item in cluster.events if item.name == pod.name and item.reason in reasons]
     return found[-1] if found else None
 
 
@@ -245,27 +245,24 @@ _NODES_TOLD = 12
 """So many nodes of the pool are told one by one."""
 
 
-def node_reasons(sight: ClusterSight, pods: Sequence[Pod], avoid: tuple[str, ...] = ()) -> tuple[Reason, ...]:
+def node_reasons(cluster: ClusterSight, pods: Sequence[Pod], avoid: tuple[str, ...] = ()) -> tuple[Reason, ...]:
     """Why pods have no node yet; one reason for all of them that the same thing keeps out.
 
-    Args:
-        sight: what the cluster has.
-        pods: pods without a node that are not being deleted.
-        avoid: nodes that the attempt must not use.
+    `pods` have no node and are not being deleted; `avoid`: nodes that the attempt must not use.
     """
-    told: dict[Hold, list[Pod]] = {}
+    by_hold: dict[Hold, list[Pod]] = {}
     for pod in pods:
-        told.setdefault(_hold(pod, sight), []).append(pod)
-    if len(told) > 1:
+        by_hold.setdefault(_hold(pod, cluster), []).append(pod)
+    if len(by_hold) > 1:
         # The scheduler has not come to these yet: they are no other case.
-        told.pop(Hold.UNPLACED, None)
-    return tuple(_node_reason(sight, hold, group, avoid) for hold, group in told.items())
+        by_hold.pop(Hold.UNPLACED, None)
+    return tuple(_node_reason(cluster, hold, group, avoid) for hold, group in by_hold.items())
 
 
-def cordoned_notes(sight: ClusterSight) -> tuple[str, ...]:
+def cordoned_notes(cluster: ClusterSight) -> tuple[str, ...]:
     """Nodes that were cordoned while pods of the attempt run there."""
-    used = {pod.node for pod in sight.pods if pod.node and pod.phase == "Running"}
-    nodes = sorted(used & {node.name for node in sight.nodes if node.cordoned})
+    used = {pod.node for pod in cluster.pods if pod.node and pod.phase == "Running"}
+    nodes = sorted(used & {node.name for node in cluster.nodes if node.cordoned})
     if not nodes:
         return ()
     verb = "is" if len(nodes) == 1 else "are"
@@ -275,8 +272,8 @@ def cordoned_notes(sight: ClusterSight) -> tuple[str, ...]:
     )
 
 
-def _hold(pod: Pod, sight: ClusterSight) -> Hold:
-    condition = _placing(pod, sight)
+def _hold(pod: Pod, cluster: ClusterSight) -> Hold:
+    condition = _placing(pod, cluster)
     if pod.gates or condition.reason == "SchedulingGated":
         return Hold.SCHEDULING_GATE
     unfit = read_unfit(condition.message)
@@ -285,21 +282,21 @@ def _hold(pod: Pod, sight: ClusterSight) -> Hold:
     return _nearest(unfit)[0]
 
 
-def _placing(pod: Pod, sight: ClusterSight) -> Condition:
+def _placing(pod: Pod, cluster: ClusterSight) -> Condition:
     """Condition PodScheduled=False, or what the newest event of the scheduler says."""
     found = next((item for item in pod.conditions if item.type == "PodScheduled" and item.status == "False"), None)
     if found is not None:
         return found
-    events = [item for item in sight.events if item.name == pod.name and item.reason == "FailedScheduling"]
+    events = [item for item in cluster.events if item.name == pod.name and item.reason == "FailedScheduling"]
     if events:
         return Condition("PodScheduled", "False", "Unschedulable", events[-1].message, events[-1].at)
     return Condition("PodScheduled", "Unknown")
 
 
-def _node_reason(sight: ClusterSight, hold: Hold, pods: list[Pod], avoid: tuple[str, ...]) -> Reason:
+def _node_reason(cluster: ClusterSight, hold: Hold, pods: list[Pod], avoid: tuple[str, ...]) -> Reason:
     # What the hungriest hears is true for the gang: who asks for little only waits for it.
     pods = sorted(pods, key=lambda pod: (-_devices(pod), pod.name))
-    condition = _placing(pods[0], sight)
+    condition = _placing(pods[0], cluster)
     witness = of_condition("Pod", pods[0].name, condition)
     if hold is Hold.SCHEDULING_GATE:
         gates = ", ".join(pods[0].gates) or condition.message
@@ -307,16 +304,18 @@ def _node_reason(sight: ClusterSight, hold: Hold, pods: list[Pod], avoid: tuple[
         return Reason(hold, f"{_count(pods)} held by scheduling gates: {gates}", advice, (witness,))
     unfit = read_unfit(condition.message)
     if unfit is None:
-        said = condition.message or "no message from the scheduler yet"
+        message = condition.message or "no message from the scheduler yet"
         return Reason(
-            hold, f"{_count(pods)} without a node: {said}", "wait a moment; does a scheduler run?", (witness,)
+            hold, f"{_count(pods)} without a node: {message}", "wait a moment; does a scheduler run?", (witness,)
         )
-    nodes = _pool(sight.candidates, avoid)
+    nodes = _pool(cluster.candidates, avoid)
     sentence = f"no node for {_count(pods)}: {_words(unfit)}{_requests(pods, unfit)}"
-    held = [pod for pod in sight.pods if pod.role and pod.node and pod.role == pods[0].role]
+    held = [pod for pod in cluster.pods if pod.role and pod.node and pod.role == pods[0].role]
     if held:
         sentence += f"; {len(held)} of the same role are placed and wait for the others"
-    return Reason(hold, sentence, _nearest(unfit)[1], (witness, *_claims(sight, unfit), *nodes, *_events(sight, pods)))
+    return Reason(
+        hold, sentence, _nearest(unfit)[1], (witness, *_claims(cluster, unfit), *nodes, *_events(cluster, pods))
+    )
 
 
 def _devices(pod: Pod) -> int:
@@ -393,29 +392,31 @@ def _words(unfit: Unfit) -> str:
 
 def _pool(candidates: Sequence[NodeCandidate], avoid: tuple[str, ...]) -> tuple[Witness, ...]:
     """The pool's nodes that cannot be used, each with the reason that the scheduler may not have named."""
-    told = [(node, refusal(node, NodeNeed(1, avoid=avoid))) for node in candidates]
-    out = [Witness("Node", node.name, "unusable", "", why) for node, why in told if why]
+    refusals = [(node, refusal(node, NodeNeed(1, avoid=avoid))) for node in candidates]
+    out = [Witness("Node", node.name, "unusable", "", why) for node, why in refusals if why]
     rest = len(out) - _NODES_TOLD
     more = (Witness("Node", f"and {rest} more", "unusable"),) if rest > 0 else ()
-    free = len(told) - len(out)
-    summary = (Witness("Pool", candidates[0].pool, "usable", "", f"{free} of {len(told)} nodes"),) if told else ()
+    free = len(refusals) - len(out)
+    summary = (
+        (Witness("Pool", candidates[0].pool, "usable", "", f"{free} of {len(refusals)} nodes"),) if refusals else ()
+    )
     return (*summary, *out[:_NODES_TOLD], *more)
 
 
-def _claims(sight: ClusterSight, unfit: Unfit) -> tuple[Witness, ...]:
+def _claims(cluster: ClusterSight, unfit: Unfit) -> tuple[Witness, ...]:
     if not _about_claims(unfit):
         return ()
     return tuple(
         Witness(
             "PersistentVolumeClaim", claim.name, "phase", claim.phase, f"storage class {claim.storage_class or '-'}"
         )
-        for claim in sight.claims
+        for claim in cluster.claims
         if claim.phase != "Bound"
     )
 
 
-def _events(sight: ClusterSight, pods: Sequence[Pod]) -> tuple[Witness, ...]:
+def _events(cluster: ClusterSight, pods: Sequence[Pod]) -> tuple[Witness, ...]:
     """What the autoscaler says, if one is there."""
     names = {pod.name for pod in pods}
     wanted = ("NotTriggerScaleUp", "TriggeredScaleUp", "FailedScaleUp")
-    return tuple(of_event(item) for item in sight.events if item.name in names and item.reason in wanted)[-1:]
+    return tuple(of_event(item) for item in cluster.events if item.name in names and item.reason in wanted)[-1:]

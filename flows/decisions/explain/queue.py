@@ -41,19 +41,19 @@ class Entry:
     """What blocks it; empty where it runs."""
 
 
-def entries(sight: QueueSight, now: float) -> tuple[Entry, ...]:
+def entries(view: QueueSight, now: float) -> tuple[Entry, ...]:
     """Everything that has not ended: by queue, first what waits in its order, then what runs."""
     line = NamespaceQueues(
         now=now,
-        workloads=sight.workloads,
-        local_queues=sight.local_queues,
-        cluster_queues=sight.cluster_queues,
-        unread=frozenset(kind for kind, _ in sight.unread),
+        workloads=view.workloads,
+        local_queues=view.local_queues,
+        cluster_queues=view.cluster_queues,
+        unread=frozenset(kind for kind, _ in view.unread),
     )
-    owned = {item.owner for item in sight.workloads}
-    found = [_of_workload(item, sight, line) for item in sight.workloads if not finished(item)]
-    rest = [item for item in sight.jobsets if item.name not in owned and item.state == "Running"]
-    found += _without_kueue(rest, sight)
+    owned = {item.owner for item in view.workloads}
+    found = [_of_workload(item, view, line) for item in view.workloads if not finished(item)]
+    rest = [item for item in view.jobsets if item.name not in owned and item.state == "Running"]
+    found += _without_kueue(rest, view)
     return tuple(sorted(found, key=_place))
 
 
@@ -62,10 +62,10 @@ def _place(entry: Entry) -> tuple[str, int, int, int, float, str]:
     return (entry.queue, order, entry.position, -entry.priority, entry.created_at or 0.0, entry.name)
 
 
-def _of_workload(workload: Workload, sight: QueueSight, line: NamespaceQueues) -> Entry:
-    jobset = next((item for item in sight.jobsets if item.name == workload.owner), None)
+def _of_workload(workload: Workload, view: QueueSight, line: NamespaceQueues) -> Entry:
+    jobset = next((item for item in view.jobsets if item.name == workload.owner), None)
     reasons = queue_reasons(workload, line)
-    pods = [pod for pod in sight.pods if sight.owners.get(pod.name) == workload.owner]
+    pods = [pod for pod in view.pods if view.owners.get(pod.name) == workload.owner]
     entry = Entry(
         name=workload.owner or workload.name,
         state="waiting" if workload.active else "suspended",
@@ -93,18 +93,18 @@ def _admitted(entry: Entry, pods: list[Pod]) -> Entry:
 
 
 def _pod_reasons(pods: list[Pod]) -> tuple[Reason, ...]:
-    sight = ClusterSight(pods=tuple(pods))
+    cluster = ClusterSight(pods=tuple(pods))
     unplaced = [pod for pod in pods if pod.phase == "Pending" and not pod.node]
     placed = [pod for pod in pods if pod.phase in ("Pending", "Running") and pod.node]
-    found = (*node_reasons(sight, unplaced), *pod_reasons(sight, placed))
+    found = (*node_reasons(cluster, unplaced), *pod_reasons(cluster, placed))
     return tuple(sorted(found, key=lambda reason: BLOCKS_FIRST[reason.hold]))
 
 
-def _without_kueue(jobsets: list[JobSet], sight: QueueSight) -> list[Entry]:
+def _without_kueue(jobsets: list[JobSet], view: QueueSight) -> list[Entry]:
     """JobSets that only the scheduler holds: they wait in the order in which it takes gangs."""
     found: list[Entry] = []
     for jobset in jobsets:
-        pods = [pod for pod in sight.pods if sight.owners.get(pod.name) == jobset.name]
+        pods = [pod for pod in view.pods if view.owners.get(pod.name) == jobset.name]
         entry = Entry(
             name=jobset.name,
             state="suspended",

@@ -118,7 +118,7 @@ def read_refusal(message: str) -> Refusal:
             *(Misfit(flavor, "it does not have the requested topology") for flavor in _NO_LEVEL.findall(message)),
         ),
         places=tuple(
-            NoPlace(name, told.strip(), excluded.strip(" .")) for name, told, excluded in _TOPOLOGY.findall(message)
+            NoPlace(name, detail.strip(), excluded.strip(" .")) for name, detail, excluded in _TOPOLOGY.findall(message)
         ),
         preempting=int(pending.group(1)) if pending else 0,
         queue=(blocked.group(1), blocked.group(2), blocked.group(3)) if blocked else None,
@@ -266,7 +266,7 @@ def _deactivated(workload: Workload) -> Reason:
 
 def _checks(workload: Workload) -> Reason:
     waiting = [item for item in workload.checks if item.state != "Ready"]
-    said = ", ".join(f"{item.name} ({item.state})" for item in waiting[:_NAMED])
+    states = ", ".join(f"{item.name} ({item.state})" for item in waiting[:_NAMED])
     rejected = any(item.state == "Rejected" for item in waiting)
     if not waiting:
         condition = workload.condition("Admitted")
@@ -279,7 +279,7 @@ def _checks(workload: Workload) -> Reason:
         )
     return Reason(
         Hold.ADMISSION_CHECK,
-        f"quota is reserved, but admission checks are not passed: {said}",
+        f"quota is reserved, but admission checks are not passed: {states}",
         "the check rejected it: read its message" if rejected else "wait for the check, or ask whoever runs it",
         (
             *(Witness("Workload", workload.name, f"check {item.name}", item.state, item.message) for item in waiting),
@@ -370,12 +370,12 @@ def _preempted(workload: Workload, line: NamespaceQueues) -> Reason | None:
 
 def _queued(workload: Workload, line: NamespaceQueues) -> Reason:
     place, of = position(workload, line)
-    said = reservation(workload)
+    condition = reservation(workload)
     return Reason(
         Hold.QUEUED,
         f"in line at queue {workload.queue}{_place(place, of)}; Kueue has not decided yet",
         "wait; if it stays so for minutes, look whether Kueue's controller runs",
-        (of_condition("Workload", workload.name, said),),
+        (of_condition("Workload", workload.name, condition),),
     )
 
 
@@ -406,7 +406,7 @@ def _refused(workload: Workload, line: NamespaceQueues) -> Reason | None:
 
 def _plainly(kind: Hold, refusal: Refusal, condition: Condition, witnesses: tuple[Witness, ...]) -> Reason:
     misfits = "; ".join(f"{item.flavor}: {item.why}" for item in refusal.misfits) or condition.message
-    said, advice = {
+    sentence, advice = {
         Hold.PREEMPTING: (
             f"waits until {refusal.preempting or 'others'} preempted workload(s) have left",
             "wait: their pods save and end",
@@ -422,7 +422,7 @@ def _plainly(kind: Hold, refusal: Refusal, condition: Condition, witnesses: tupl
         Hold.QUEUE_MISSING: (condition.message, "create what is missing, or name another queue in the profile"),
         Hold.QUEUE_STOPPED: (condition.message, "ask the queue's owner to start it again"),
     }[kind]
-    return Reason(kind, said, advice, witnesses)
+    return Reason(kind, sentence, advice, witnesses)
 
 
 _NEAREST: tuple[tuple[Hold, Callable[[Refusal], bool]], ...] = (
@@ -466,13 +466,13 @@ def _borrowed(amount: str) -> str:
 
 
 def _topology(refusal: Refusal, condition: Condition, witnesses: tuple[Witness, ...]) -> Reason:
-    said = "; ".join(
+    details = "; ".join(
         f"topology {item.topology} {item.detail}{' (left out: ' + item.excluded + ')' if item.excluded else ''}"
         for item in refusal.places
     )
     return Reason(
         Hold.TOPOLOGY,
-        f"quota is free, but the topology has no room for the pods together: {said or condition.message}",
+        f"quota is free, but the topology has no room for the pods together: {details or condition.message}",
         "wait for a whole rack or block, or ask for less: `topology.level`, `topology.required`",
         witnesses,
     )
@@ -480,13 +480,13 @@ def _topology(refusal: Refusal, condition: Condition, witnesses: tuple[Witness, 
 
 def _never(workload: Workload, line: NamespaceQueues, refusal: Refusal, witnesses: tuple[Witness, ...]) -> Reason:
     queue = line.cluster_queue_of(workload) or workload.queue
-    said = "; ".join(
+    why = "; ".join(
         f"{item.resource} of flavor {item.flavor}: {item.requested or 'the request'} is more than {item.capacity}"
         for item in refusal.ceilings
     )
     return Reason(
         Hold.QUOTA_NEVER,
-        f"it will never be admitted: it asks for more than ClusterQueue {queue} can ever give ({said or 'see below'})",
+        f"it will never be admitted: it asks for more than ClusterQueue {queue} can ever give ({why or 'see below'})",
         "waiting does not help: ask for fewer pods or another queue, or have the quota or borrowing limit raised",
         witnesses,
     )

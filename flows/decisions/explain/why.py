@@ -30,26 +30,26 @@ UNDRIVEN = frozenset({Hold.NO_DRIVER, Hold.UNWATCHED})
 RUNNING = frozenset({Hold.RUNNING, Hold.UNWATCHED, Hold.INITIALISING, Hold.NO_PROGRESS})
 
 
-def explain(sight: RunSight) -> Explanation:
+def explain(view: RunSight) -> Explanation:
     """Why the run stands where it stands."""
-    move = next_move(sight.story)
-    reasons = [*ledger_reasons(sight, move)]
-    attempt, cluster = sight.story.attempt, sight.cluster
+    move = next_move(view.story)
+    reasons = [*ledger_reasons(view, move)]
+    attempt, cluster = view.story.attempt, view.cluster
     if cluster is not None and isinstance(move, CarryOut | Plan | Submit):
-        reasons += _leftovers(sight, cluster)
+        reasons += _leftovers(view, cluster)
     watched = isinstance(move, Watch)
     living = attempt is not None and attempt.submitted_at is not None and attempt.ended_at is None
-    notes = _notes(sight)
+    notes = _notes(view)
     if cluster is not None and attempt is not None and living:
-        found = _attempt_reasons(sight, cluster, attempt)
-        if watched and (good := _trains(sight, cluster, attempt)):
+        found = _attempt_reasons(view, cluster, attempt)
+        if watched and (good := _trains(view, cluster, attempt)):
             notes += tuple(reason.sentence for reason in found if reason.hold not in RUNNING)
             found = [good]
         reasons += found if watched else [reason for reason in found if reason.hold not in RUNNING]
-    if watched and not sight.driver.alive and not {reason.hold for reason in reasons} & UNDRIVEN:
-        reasons.append(_unwatched(sight, "no driver watches the attempt"))
+    if watched and not view.driver.alive and not {reason.hold for reason in reasons} & UNDRIVEN:
+        reasons.append(_unwatched(view, "no driver watches the attempt"))
     reasons = reasons or [
-        Reason(Hold.UNKNOWN, "no cause was found in what could be read", f"see primus status {sight.story.run.name}")
+        Reason(Hold.UNKNOWN, "no cause was found in what could be read", f"see primus status {view.story.run.name}")
     ]
     ordered = tuple(sorted(reasons, key=lambda reason: BLOCKS_FIRST[reason.hold]))
     since = next((item.at for item in ordered[0].witnesses if item.at is not None), None)
@@ -64,17 +64,17 @@ def _standing(hold: Hold) -> Standing:
     return "unknown" if hold in (Hold.UNKNOWN, Hold.CONTROL_PLANE) else "waiting"
 
 
-def _notes(sight: RunSight) -> tuple[str, ...]:
+def _notes(view: RunSight) -> tuple[str, ...]:
     """What does not hold it and is worth knowing."""
-    unread = sight.cluster.unread if sight.cluster else ()
+    unread = view.cluster.unread if view.cluster else ()
     notes = [f"{kind} could not be read: {why}" for kind, why in unread]
-    notes += cordoned_notes(sight.cluster) if sight.cluster else ()
-    if sight.story.paused and isinstance(next_move(sight.story), Watch):
+    notes += cordoned_notes(view.cluster) if view.cluster else ()
+    if view.story.paused and isinstance(next_move(view.story), Watch):
         notes.append("automation is paused: training continues, but no failure would be recovered")
     return tuple(notes)
 
 
-def _leftovers(sight: RunSight, cluster: ClusterSight) -> list[Reason]:
+def _leftovers(view: RunSight, cluster: ClusterSight) -> list[Reason]:
     if not cluster.leftovers:
         return []
     names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in cluster.leftovers[:4])
@@ -95,44 +95,44 @@ def _leftovers(sight: RunSight, cluster: ClusterSight) -> list[Reason]:
     return [Reason(Hold.LEFTOVERS, f"pods of an earlier attempt do not end: {names}", advice, witnesses)]
 
 
-def _attempt_reasons(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
+def _attempt_reasons(view: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
     """What the cluster has of the attempt, from its workflow to its pods."""
     if cluster.jobset is not None and cluster.jobset.state != "Running":
-        return [_over(sight, cluster.jobset)]
+        return [_over(view, cluster.jobset)]
     pods = [pod for pod in cluster.pods if pod.deleted_at is None]
     held: list[Reason] = []
     if cluster.jobset is None:
         held += _workflow_reasons(cluster, attempt)
     else:
-        held += _jobset_reasons(sight, cluster, cluster.jobset)
+        held += _jobset_reasons(view, cluster, cluster.jobset)
     unplaced = [pod for pod in pods if pod.phase == "Pending" and not pod.node]
     placed = [pod for pod in pods if pod.phase in ("Pending", "Running") and pod.node]
     held += node_reasons(cluster, unplaced, attempt.avoid_nodes)
     held += pod_reasons(cluster, placed)
-    return held or _started(sight, cluster, attempt)
+    return held or _started(view, cluster, attempt)
 
 
-def _over(sight: RunSight, jobset: JobSet) -> Reason:
+def _over(view: RunSight, jobset: JobSet) -> Reason:
     conditions = tuple(of_condition("JobSet", jobset.name, item) for item in jobset.conditions if item.status == "True")
     conditions = conditions or (Witness("JobSet", jobset.name, f"state {jobset.state}"),)
     sentence = f"JobSet {jobset.name} has {jobset.state.lower()}"
-    if not sight.driver.alive:
-        return Reason(Hold.NO_DRIVER, f"{sentence}, and no driver is alive to go on", _resume(sight), conditions)
+    if not view.driver.alive:
+        return Reason(Hold.NO_DRIVER, f"{sentence}, and no driver is alive to go on", _resume(view), conditions)
     return Reason(
         Hold.DRIVER_WORKS, f"{sentence}; its driver is about to judge it", "wait: this takes seconds", conditions
     )
 
 
-def _resume(sight: RunSight) -> str:
-    return f"primus resume {sight.story.run.name} starts a driver; what runs is adopted as it is"
+def _resume(view: RunSight) -> str:
+    return f"primus resume {view.story.run.name} starts a driver; what runs is adopted as it is"
 
 
 def _workflow_reasons(cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
     workflow = cluster.workflow
     if workflow is None:
         unread = any(kind in ("Workflow", "JobSet") for kind, _ in cluster.unread)
-        said = "could not be read" if unread else "are gone: neither exists"
-        sentence = f"workflow and JobSet of attempt {attempt.number} {said}"
+        state = "could not be read" if unread else "are gone: neither exists"
+        sentence = f"workflow and JobSet of attempt {attempt.number} {state}"
         return [Reason(Hold.UNKNOWN, sentence, "wait: its driver will notice and start a new attempt")]
     held = _held_workflow(workflow)
     if held is not None:
@@ -171,21 +171,21 @@ def _held_workflow(workflow: Workflow) -> Reason | None:
         )
     if workflow.phase in ("Failed", "Error"):
         failed = [step for step in workflow.steps if step.phase in ("Failed", "Error") and step.kind == "Pod"]
-        said = "; ".join(f"{step.name}: {step.message}" for step in failed[:4]) or workflow.message
+        messages = "; ".join(f"{step.name}: {step.message}" for step in failed[:4]) or workflow.message
         witnesses = tuple(Witness("Workflow", workflow.name, f"step {s.name}", s.phase, s.message) for s in failed[:8])
         return Reason(
             Hold.WORKFLOW_FAILED,
-            f"the attempt's workflow ended as {workflow.phase} before the JobSet: {said}",
+            f"the attempt's workflow ended as {workflow.phase} before the JobSet: {messages}",
             "its driver makes an incident of it; correct what the step says",
             (own, *witnesses),
         )
     return None
 
 
-def _jobset_reasons(sight: RunSight, cluster: ClusterSight, jobset: JobSet) -> list[Reason]:
+def _jobset_reasons(view: RunSight, cluster: ClusterSight, jobset: JobSet) -> list[Reason]:
     workload = cluster.workload
     line = NamespaceQueues(
-        now=sight.now,
+        now=view.now,
         workloads=cluster.others,
         local_queues=cluster.local_queues,
         cluster_queues=cluster.cluster_queues,
@@ -242,20 +242,20 @@ def _suspended(cluster: ClusterSight, jobset: JobSet) -> Reason:
     )
 
 
-def _trains(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
+def _trains(view: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Reason | None:
     """It makes steps under a living driver: nothing else that is pending holds it."""
-    if sight.driver.alive and sight.story.run.goes_on:
-        progress = sight.story.run.waits_for
+    if view.driver.alive and view.story.run.goes_on:
+        progress = view.story.run.waits_for
         return Reason(Hold.RUNNING, progress, "look at the coordinator's pod", _gang(cluster, attempt))
-    if sight.steps_per_second is None or attempt.first_step is None or not sight.driver.alive:
+    if view.steps_per_second is None or attempt.first_step is None or not view.driver.alive:
         return None
-    total = sight.resolved.run.steps
-    left = (total - (sight.step or 0)) / sight.steps_per_second if total else 0.0
+    total = view.resolved.run.steps
+    left = (total - (view.step or 0)) / view.steps_per_second if total else 0.0
     eta = f", {max(0.0, left):.0f} s to go" if total else ""
     of = f" of {total}" if total else ""
     return Reason(
         Hold.RUNNING,
-        f"step {sight.step}{of}, {sight.steps_per_second:g} steps/s{eta}",
+        f"step {view.step}{of}, {view.steps_per_second:g} steps/s{eta}",
         "",
         _gang(cluster, attempt),
     )
@@ -267,41 +267,36 @@ def _gang(cluster: ClusterSight, attempt: AttemptRecord) -> tuple[Witness, ...]:
     own = (Witness("JobSet", cluster.jobset.name, f"state {cluster.jobset.state}"),) if cluster.jobset else ()
     nodes = ", ".join(attempt.nodes) or ", ".join(sorted({pod.node for pod in pods if pod.node}))
     message = f"{len(running)} of {len(pods)} running on {nodes or 'no node'}"
-    return (*own, Witness("Pods", attempt_words(attempt), "phase", "", message, attempt.running_at))
+    return (*own, Witness("Pods", f"attempt {attempt.number}", "phase", "", message, attempt.running_at))
 
 
-def attempt_words(attempt: AttemptRecord) -> str:
-    """The attempt by its number."""
-    return f"attempt {attempt.number}"
-
-
-def _started(sight: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
+def _started(view: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> list[Reason]:
     """Nothing holds the pods: they start, or they run and their steps show it."""
     training: list[Pod] = [pod for pod in cluster.pods if pod.role]
     if not training:
         return []
     gang = _gang(cluster, attempt)
-    if not sight.driver.alive:
-        step = "" if sight.step is None else f"; the last step that the ledger knows is {sight.step}"
-        return [_unwatched(sight, f"its pods run, and no driver watches them{step}")]
-    if sight.story.run.goes_on:
-        progress = sight.story.run.waits_for
+    if not view.driver.alive:
+        step = "" if view.step is None else f"; the last step that the ledger knows is {view.step}"
+        return [_unwatched(view, f"its pods run, and no driver watches them{step}")]
+    if view.story.run.goes_on:
+        progress = view.story.run.waits_for
         return [Reason(Hold.RUNNING, progress, "look at the coordinator's pod; nothing else is touched", gang)]
-    limits = sight.resolved.run.recovery.hang
-    if attempt.first_step is None or sight.last_step_at is None:
-        since = sight.now - (attempt.running_at or attempt.applied_at or sight.now)
+    limits = view.resolved.run.recovery.hang
+    if attempt.first_step is None or view.last_step_at is None:
+        since = view.now - (attempt.running_at or attempt.applied_at or view.now)
         sentence = f"all {len(training)} pods run; no step is completed yet after {since:.0f} s"
         advice = f"wait: the ranks find each other and load; more than {limits.init_seconds:g} s counts as a hang"
         return [Reason(Hold.INITIALISING, sentence, advice, gang)]
-    quiet = sight.now - sight.last_step_at
+    quiet = view.now - view.last_step_at
     if quiet <= limits.step_floor_seconds:
-        return [Reason(Hold.RUNNING, f"step {sight.step} was completed {quiet:.0f} s ago", "", gang)]
-    incident = sight.story.troubles[-1] if sight.story.troubles else None
+        return [Reason(Hold.RUNNING, f"step {view.step} was completed {quiet:.0f} s ago", "", gang)]
+    incident = view.story.troubles[-1] if view.story.troubles else None
     witnesses = incident_witnesses(incident) if incident and incident.attempt == attempt.number else ()
-    sentence = f"its pods run, but no step was completed for {quiet:.0f} s (the last was {sight.step})"
-    advice = f"look at the ranks: primus logs {sight.story.run.name} --follow; a save or an evaluation may last so long"
+    sentence = f"its pods run, but no step was completed for {quiet:.0f} s (the last was {view.step})"
+    advice = f"look at the ranks: primus logs {view.story.run.name} --follow; a save or an evaluation may last so long"
     return [Reason(Hold.NO_PROGRESS, sentence, advice, (*gang, *witnesses))]
 
 
-def _unwatched(sight: RunSight, said: str) -> Reason:
-    return Reason(Hold.UNWATCHED, f"no driver is alive: {said}", _resume(sight), (driver_witness(sight),))
+def _unwatched(view: RunSight, consequence: str) -> Reason:
+    return Reason(Hold.UNWATCHED, f"no driver is alive: {consequence}", _resume(view), (driver_witness(view),))

@@ -229,11 +229,8 @@ def look_after_plain(
 ) -> tuple[Fate, ...]:
     """What becomes of flow runs that were claimed: all our flows go on where they were, so they are begun again.
 
-    Args:
-        seen: claimed, running or being cancelled.
-        working: ids of those whose process lives.
-        fleeting: deployments with a timetable, whose next flow run does what this one left undone.
-        now: Unix seconds.
+    `seen`: claimed, running or being cancelled. `working`: ids of those whose process lives. `fleeting`: deployments
+    with a timetable, whose next flow run does what this one left undone.
     """
     fates = (_fate(one, one.id in working, one.deployment in fleeting, now) for one in seen)
     return tuple(fate for fate in fates if fate is not None)

@@ -164,11 +164,7 @@ def out_of_service(node: Node) -> str:
 def find(node: Node, rules: FaultRules, now: float, turned: Mapping[str, float] = NOTHING) -> NodeFinding | None:
     """The worst that the node's conditions say against it; None where they say nothing.
 
-    Args:
-        node: as it was seen last.
-        rules: which conditions mean what.
-        now: Unix seconds.
-        turned: condition type -> when we ourselves saw it change; the node's clock may be wrong.
+    `turned`: condition type -> when we ourselves saw it change; the node's clock may be wrong.
     """
     found = [_judge(node, item, rule, now, turned) for item, rule in _matching_conditions(node, rules)]
     if all(item.type != "Ready" for item in node.conditions):
@@ -193,25 +189,25 @@ def _matching_conditions(node: Node, rules: FaultRules) -> list[tuple[Condition,
 
 
 def _judge(node: Node, item: Condition, rule: FaultRule, now: float, turned: Mapping[str, float]) -> NodeFinding:
-    said = f"{item.type} is {item.status}" + (f" ({item.reason})" if item.reason else "")
+    state = f"{item.type} is {item.status}" + (f" ({item.reason})" if item.reason else "")
     if item.status != rule.status:
-        return _unknown(node, item.type, rule.fault_class, said, item.at)
+        return _unknown(node, item.type, rule.fault_class, state, item.at)
     if doubt := _doubt(node, item, rule, now):
-        return _unknown(node, item.type, rule.fault_class, f"{said}: {doubt}", item.at)
+        return _unknown(node, item.type, rule.fault_class, f"{state}: {doubt}", item.at)
     begun = max((at for at in (item.at, turned.get(item.type)) if at is not None), default=None)
     if rule.stands_seconds and begun is None:
-        return _unknown(node, item.type, rule.fault_class, f"{said}: the time of the change is missing")
+        return _unknown(node, item.type, rule.fault_class, f"{state}: the time of the change is missing")
     due_at = (begun or 0.0) + rule.stands_seconds
     if rule.stands_seconds and now < due_at:
         return _unknown(
             node,
             item.type,
             rule.fault_class,
-            f"{said}: for {max(0.0, now - (begun or 0.0)):.0f} s; it counts after {rule.stands_seconds:g} s",
+            f"{state}: for {max(0.0, now - (begun or 0.0)):.0f} s; it counts after {rule.stands_seconds:g} s",
             item.at,
             due_at,
         )
-    why = f"{said}: {item.message}" if item.message else said
+    why = f"{state}: {item.message}" if item.message else state
     return NodeFinding(
         node.name, node.pool, item.type, VerdictWord.FAIL, rule.fault_class, why, item.at, not rule.stands_seconds
     )

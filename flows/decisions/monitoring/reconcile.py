@@ -148,21 +148,21 @@ POST_FLIGHT_SECONDS = 600.0
 """A post-flight may outlive its run; its workflow has a deadline of its own, of half of this."""
 
 
-def stray_objects(sight: Sight) -> Iterator[ReconcileFinding]:
+def stray_objects(view: Sight) -> Iterator[ReconcileFinding]:
     """Findings about JobSets, workflows and pods that still run; trials are no runs, and end by themselves."""
     foreign: dict[str, list[ObjectSeen]] = {}
-    for thing in _living(sight):
-        fate = sight.fates.get(thing.run)
-        if fate is None or fate.cluster != sight.cluster or thing.ledger not in ("", sight.ledger):
+    for thing in _living(view):
+        fate = view.fates.get(thing.run)
+        if fate is None or fate.cluster != view.cluster or thing.ledger not in ("", view.ledger):
             foreign.setdefault(thing.run, []).append(thing)
-        elif (finding := _about(thing, fate, sight.now)) is not None:
+        elif (finding := _about(thing, fate, view.now)) is not None:
             yield finding
     for run, things in sorted(foreign.items()):
-        yield _foreign(run, things, sight.ledger)
+        yield _foreign(run, things, view.ledger)
 
 
-def _living(sight: Sight) -> Iterator[ObjectSeen]:
-    for thing in (*(sight.jobsets or {}).values(), *(sight.others or ()), *(sight.pods or ())):
+def _living(view: Sight) -> Iterator[ObjectSeen]:
+    for thing in (*(view.jobsets or {}).values(), *(view.others or ()), *(view.pods or ())):
         if thing.state == "Running" and not thing.leaving and not is_trial(thing.run):
             yield thing
 
@@ -238,18 +238,16 @@ class Reconciled:
     """When the first of the young ones will have stood its time."""
 
 
-def reconcile(sight: Sight, before: Mapping[str, float], patience_seconds: float = 0.0) -> Reconciled:
+def reconcile(view: Sight, before: Mapping[str, float], patience_seconds: float = 0.0) -> Reconciled:
     """What is found, and since when.
 
-    Args:
-        sight: what was seen.
-        before: `first_seen` of the look before; empty at the first.
-        patience_seconds: more time for the first path of each kind; for a second observer.
+    `before`: `first_seen` of the look before; empty at the first. `patience_seconds`: more time for the first path of
+    each kind; for a second observer.
     """
-    found = {finding.key: finding for finding in _unsuspicious(list(_everything(sight)), len(sight.gangs))}
-    first = {key: min(before.get(key, sight.now), sight.now) for key in found}
+    found = {finding.key: finding for finding in _unsuspicious(list(_everything(view)), len(view.gangs))}
+    first = {key: min(before.get(key, view.now), view.now) for key in found}
     ripe = {key: first[key] + GRACE_SECONDS.get(finding.kind, 0.0) + patience_seconds for key, finding in found.items()}
-    young = {key: at for key, at in ripe.items() if at > sight.now}
+    young = {key: at for key, at in ripe.items() if at > view.now}
     return Reconciled(
         findings=tuple(finding for key, finding in found.items() if key not in young),
         young=tuple(found[key] for key in young),
@@ -258,31 +256,31 @@ def reconcile(sight: Sight, before: Mapping[str, float], patience_seconds: float
     )
 
 
-def suspicious(gang: GangSeen, sight: Sight) -> bool:
+def suspicious(gang: GangSeen, view: Sight) -> bool:
     """Whether the pods of the run's newest attempt are worth a look: they cost a list each."""
-    jobset = (sight.jobsets or {}).get(_jobset_name(gang))
-    if jobset is None or jobset.state != "Running" or not _watched(gang, sight):
+    jobset = (view.jobsets or {}).get(_jobset_name(gang))
+    if jobset is None or jobset.state != "Running" or not _watched(gang, view):
         return False
-    return jobset.idle or sight.now - max(gang.heard_at or 0.0, jobset.created_at or 0.0) >= HEARD_SECONDS
+    return jobset.idle or view.now - max(gang.heard_at or 0.0, jobset.created_at or 0.0) >= HEARD_SECONDS
 
 
-def judged(kind: ReconcileFault, subject: str, sight: Sight) -> bool:
+def judged(kind: ReconcileFault, subject: str, view: Sight) -> bool:
     """Whether this look would have seen it: only then is it over where it was not found."""
     match kind:
         case ReconcileFault.UNDRIVEN | ReconcileFault.APPROVAL | ReconcileFault.LEASE:
             return True
         case ReconcileFault.OBSERVER:
-            return sight.jobsets is not None
+            return view.jobsets is not None
         case ReconcileFault.UNSEEN_END | ReconcileFault.SILENT:
-            mine = [gang for gang in sight.gangs if _jobset_name(gang) == subject]
-            unasked = any(suspicious(gang, sight) and gang.run.name not in sight.suspects for gang in mine)
-            return sight.jobsets is not None and not unasked
+            mine = [gang for gang in view.gangs if _jobset_name(gang) == subject]
+            unasked = any(suspicious(gang, view) and gang.run.name not in view.suspects for gang in mine)
+            return view.jobsets is not None and not unasked
         case ReconcileFault.ORPHAN | ReconcileFault.UNKNOWN_ATTEMPT | ReconcileFault.FOREIGN:
-            parts = {"JobSet": sight.jobsets, "Workflow": sight.others, "Pod": sight.pods}
+            parts = {"JobSet": view.jobsets, "Workflow": view.others, "Pod": view.pods}
             own = parts.get(subject.partition("/")[0]) if "/" in subject else None
             return own is not None if "/" in subject else None not in parts.values()
         case ReconcileFault.MARK_MISSING | ReconcileFault.MARK_LEFT:
-            return sight.nodes is not None
+            return view.nodes is not None
         case _:
             assert_never(kind)
 
@@ -309,28 +307,28 @@ def restrained_because(finding: ReconcileFinding, hold: Restraint) -> str:
     return f"mode observe: it would {finding.remedy.words}" if hold.mode is Mode.OBSERVE else ""
 
 
-def _everything(sight: Sight) -> Iterator[ReconcileFinding]:
-    yield from _about_runs(sight)
-    yield from stray_objects(sight)
-    yield from _about_approvals(sight)
-    yield from _about_the_watcher(sight)
-    yield from _about_nodes(sight)
+def _everything(view: Sight) -> Iterator[ReconcileFinding]:
+    yield from _about_runs(view)
+    yield from stray_objects(view)
+    yield from _about_approvals(view)
+    yield from _about_the_watcher(view)
+    yield from _about_nodes(view)
 
 
-def _about_runs(sight: Sight) -> Iterator[ReconcileFinding]:
-    for gang in sight.gangs:
-        if why := undriven(gang.run, sight.now):
+def _about_runs(view: Sight) -> Iterator[ReconcileFinding]:
+    for gang in view.gangs:
+        if why := undriven(gang.run, view.now):
             yield ReconcileFinding.undriven(gang.run.name, why)
-        elif sight.jobsets is not None and _watched(gang, sight):
-            finding = _unseen_end(gang, sight) or _silent(gang, sight.suspects.get(gang.run.name, PodsSeen()))
+        elif view.jobsets is not None and _watched(gang, view):
+            finding = _unseen_end(gang, view) or _silent(gang, view.suspects.get(gang.run.name, PodsSeen()))
             if finding is not None:
                 yield finding
 
 
-def _watched(gang: GangSeen, sight: Sight) -> bool:
+def _watched(gang: GangSeen, view: Sight) -> bool:
     """Whether a driver that lives should be watching a gang in the cluster."""
     there = gang.attempt > 0 and gang.submitted_at is not None and gang.ended_at is None
-    driven = gang.run.lease is not None and not undriven(gang.run, sight.now)
+    driven = gang.run.lease is not None and not undriven(gang.run, view.now)
     return there and driven and not gang.handled and gang.run.state is not RunState.UNKNOWN
 
 
@@ -338,9 +336,9 @@ def _jobset_name(gang: GangSeen) -> str:
     return labels.attempt_name(gang.run.name, gang.attempt)
 
 
-def _unseen_end(gang: GangSeen, sight: Sight) -> ReconcileFinding | None:
+def _unseen_end(gang: GangSeen, view: Sight) -> ReconcileFinding | None:
     name, run = _jobset_name(gang), gang.run.name
-    jobset = (sight.jobsets or {}).get(name)
+    jobset = (view.jobsets or {}).get(name)
     if jobset is None:
         if gang.applied_at is None:
             return None  # the gate runs
@@ -357,7 +355,7 @@ def _unseen_end(gang: GangSeen, sight: Sight) -> ReconcileFinding | None:
         return ReconcileFinding(
             ReconcileFault.UNSEEN_END, name, run, "its JobSet has completed", Tell(run, gang.attempt, None)
         )
-    pods = sight.suspects.get(run)
+    pods = view.suspects.get(run)
     if pods is None or pods.living or not pods.ended:
         return None
     why = f"all of its {pods.ended} pods have ended, {pods.failed} of them badly; its JobSet does not say so"
@@ -387,29 +385,29 @@ def _unsuspicious(found: list[ReconcileFinding], runs: int) -> list[ReconcileFin
     return [item for item in found if item not in quiet] + [doubt]
 
 
-def _about_approvals(sight: Sight) -> Iterator[ReconcileFinding]:
-    for approval in sight.approvals:
-        if approval.state == "waiting" and sight.now >= approval.expires_at:
+def _about_approvals(view: Sight) -> Iterator[ReconcileFinding]:
+    for approval in view.approvals:
+        if approval.state == "waiting" and view.now >= approval.expires_at:
             why = f"nobody answered in time: {approval.question}"
             yield ReconcileFinding(ReconcileFault.APPROVAL, approval.id, approval.run, why, Expire(approval.id))
 
 
-def _about_the_watcher(sight: Sight) -> Iterator[ReconcileFinding]:
-    lease = sight.watcher
+def _about_the_watcher(view: Sight) -> Iterator[ReconcileFinding]:
+    lease = view.watcher
     if lease is None:
         return
     holder = f"process {lease.driver.pid} on {lease.driver.host}"
-    if sight.watcher_alive is False:
+    if view.watcher_alive is False:
         why = f"the monitor's loop is dead: {holder}"
-    elif sight.now >= lease.expires_at:
+    elif view.now >= lease.expires_at:
         why = f"the monitor's loop did not renew its lease: {holder}"
     else:
         return
     yield ReconcileFinding(ReconcileFault.LEASE, lease.run, "", why, Leave("whoever starts the loop takes it over"))
 
 
-def _about_nodes(sight: Sight) -> Iterator[ReconcileFinding]:
-    seen = sight.nodes
+def _about_nodes(view: Sight) -> Iterator[ReconcileFinding]:
+    seen = view.nodes
     if seen is None:
         return
     for node in sorted(seen.out.keys() & seen.present - seen.marked):

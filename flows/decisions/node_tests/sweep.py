@@ -66,10 +66,7 @@ def pause_seconds(swept: int, nodes: int, monitor: Monitor) -> float:
 def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mapping[str, float]) -> SweepResult:
     """What reports say against their nodes.
 
-    Args:
-        reports: one a node.
-        pools: pool of each node.
-        since: by node, Unix seconds; what its kernel said before was judged by an earlier sweep.
+    `since`: by node, Unix seconds; what its kernel said before was judged by an earlier sweep.
     """
     found = [item for report in reports if report.node in pools for item in _against(report, pools, since)]
     same = Counter(item.fault_class for item in found)

@@ -219,8 +219,8 @@ def _of_loss(seen: TrialObservation) -> Json:
 
 def _of_rate(seen: TrialObservation, rate: Rate) -> Json:
     if rate.verdict is VerdictWord.FAIL:
-        said = rate.evidence or "below its limit"
-        why = said if seen.blamed else f"{said}; nothing shows which node is slow"
+        reason = rate.evidence or "below its limit"
+        why = reason if seen.blamed else f"{reason}; nothing shows which node is slow"
         return _reason(f"{RATE}-{seen.run}", VerdictWord.UNKNOWN, rate.measured, rate.limit, "1/s", why)
     return _reason(f"{RATE}-{seen.run}", rate.verdict, rate.measured, rate.limit, "1/s", rate.evidence)
 

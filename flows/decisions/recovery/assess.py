@@ -135,8 +135,8 @@ def _pod_failed(view: AttemptView, case: Case) -> WatchFinding | None:
         return None
     disrupted = [pod for pod in failed if pod.disrupted]
     signal = Signal.PREEMPTION_NOTICE if disrupted and len(disrupted) == len(failed) else Signal.POD_FAILED
-    said = ", ".join(f"{pod.name} ({pod.reason or pod.exit_code})" for pod in failed[:4])
-    return WatchFinding(signal, f"failed: {said}", tuple(sorted({pod.node for pod in failed if pod.node})))
+    names = ", ".join(f"{pod.name} ({pod.reason or pod.exit_code})" for pod in failed[:4])
+    return WatchFinding(signal, f"failed: {names}", tuple(sorted({pod.node for pod in failed if pod.node})))
 
 
 def _pods_gone(view: AttemptView, case: Case) -> WatchFinding | None:
@@ -144,8 +144,8 @@ def _pods_gone(view: AttemptView, case: Case) -> WatchFinding | None:
     gone = [pod for pod in view.pods if pod.role == deciding and pod.phase == "Gone"]
     if not gone:
         return None
-    said = ", ".join(f"{pod.name}{' (' + pod.message + ')' if pod.message else ''}" for pod in gone[:4])
-    return WatchFinding(Signal.PODS_GONE, f"pods were deleted from outside: {said}")
+    names = ", ".join(f"{pod.name}{' (' + pod.message + ')' if pod.message else ''}" for pod in gone[:4])
+    return WatchFinding(Signal.PODS_GONE, f"pods were deleted from outside: {names}")
 
 
 def _vanished(view: AttemptView, _: Case) -> WatchFinding | None:
@@ -164,8 +164,10 @@ def _never_started(view: AttemptView, _: Case) -> WatchFinding | None:
         return None
     bad = [report for report in workflow.gate if report.verdict != "pass"]
     if bad:
-        said = ", ".join(f"{report.node}: {report.verdict}" for report in bad[:4])
-        return WatchFinding(Signal.GATE_FAILED, f"the gate did not pass ({said})", tuple(report.node for report in bad))
+        verdicts = ", ".join(f"{report.node}: {report.verdict}" for report in bad[:4])
+        return WatchFinding(
+            Signal.GATE_FAILED, f"the gate did not pass ({verdicts})", tuple(report.node for report in bad)
+        )
     if workflow.choice is not None and workflow.choice.verdict != "pass":
         return WatchFinding(Signal.CHECKPOINT_UNUSABLE, workflow.choice.why)
     if workflow.phase == "Succeeded":
@@ -184,8 +186,8 @@ def _unschedulable(view: AttemptView, case: Case) -> WatchFinding | None:
     limit = case.resolved.run.recovery.pending_timeout_seconds
     if view.pending_since is None or view.now - view.pending_since < limit:
         return None
-    said = view.unplaced or "the scheduler found no room"
-    return WatchFinding(Signal.UNSCHEDULABLE, f"not all pods were placed within {limit:g} s: {said}")
+    message = view.unplaced or "the scheduler found no room"
+    return WatchFinding(Signal.UNSCHEDULABLE, f"not all pods were placed within {limit:g} s: {message}")
 
 
 def _started_over(view: AttemptView, case: Case) -> WatchFinding | None:

@@ -35,11 +35,9 @@ def roll_back_before_nan(
 ) -> CheckpointRule:
     """After NaN: some checkpoints before the first NaN, and further back with each repetition.
 
-    Args:
-        steps: steps of the usable checkpoints, any order.
-        first_nan_step: None where only the fact is known: then the newest checkpoint counts as poisoned.
-        back: how many checkpoints to go back at first, at least 1.
-        earlier: limits of earlier roll-backs for the same cause; the new one is older than all of them.
+    `first_nan_step`: None where only the fact is known: then the newest checkpoint counts as poisoned. `back`: how many
+    checkpoints to go back at first, at least 1. `earlier`: limits of earlier roll-backs for the same cause; the new one
+    is older than all of them.
     """
     known = sorted(set(steps), reverse=True)
     limit = first_nan_step if first_nan_step is not None else (known[0] if known else 1)
@@ -99,11 +97,8 @@ def prove_resume(
 ) -> tuple[VerdictWord | None, str]:
     """Did the first step follow the checkpoint? The verdict with its reason; None: there is nothing to prove (yet).
 
-    Args:
-        resume_step: step of the checkpoint the attempt was given; None: it began anew.
-        first_step: first step seen in the attempt; None: none yet.
-        policy: says what the first step after a resume is.
-        every_steps: the program reports only each so-many-th step.
+    `resume_step`: of the checkpoint that the attempt was given; None: it began anew. `first_step`: seen in the attempt;
+    None: none yet. `every_steps`: the program reports only each so-many-th step.
     """
     expected = _FIRST.get(policy.first_step_after_resume)
     if resume_step is None:

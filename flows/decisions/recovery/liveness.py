@@ -69,100 +69,100 @@ Rule = Callable[[AttemptView, SecondSight, RunProfile], LivenessVerdict | None]
 
 def judge(view: AttemptView, run: RunProfile) -> LivenessVerdict:
     """Whether a gang makes progress, hangs, or cannot be judged now; the first rule that says something counts."""
-    sight = view.second
-    if sight is None or sight.looks < LOOKS:
+    second = view.second
+    if second is None or second.looks < LOOKS:
         return NoFinding()
-    found = (rule(view, sight, run) for rule in RULES)
+    found = (rule(view, second, run) for rule in RULES)
     return next(judged for judged in found if judged is not None)
 
 
-def limit_seconds(sight: SecondSight, run: RunProfile) -> float:
+def limit_seconds(second: SecondSight, run: RunProfile) -> float:
     """How long a gang must be seen standing still: longer than its coordinator would give any phase.
 
     Which phase it is in is not known for sure, so the longest counts; one that its log names (an evaluation) too.
     """
-    hang, furthest = run.recovery.hang, sight.furthest
+    hang, furthest = run.recovery.hang, second.furthest
     known = HangLimits(hang.init_seconds, hang.step_floor_seconds, hang.step_factor, hang.checkpoint_seconds)
     phases = {"init", "step", "checkpoint", furthest.phase if furthest is not None else "init"}
-    first = max(hang.step_factor * sight.longest_seconds, *map(known.of, phases))
+    first = max(hang.step_factor * second.longest_seconds, *map(known.of, phases))
     return first * (1 + SECOND_WINDOW) + run.recovery.observer_silence_seconds
 
 
-def _progressing(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
-    if not sight.ever_moved or not _step_may_follow(view, sight, run):
+def _progressing(view: AttemptView, second: SecondSight, run: RunProfile) -> LivenessVerdict | None:
+    if not second.ever_moved or not _step_may_follow(view, second, run):
         return None
-    why = f"{_silence(view, sight)}; {_position(sight)}: training continues"
-    return Progressing(why, f"goes on {sight.unheard_since:.3f}")
+    why = f"{_silence(view, second)}; {_position(second)}: training continues"
+    return Progressing(why, f"goes on {second.unheard_since:.3f}")
 
 
-def _node_in_doubt(view: AttemptView, sight: SecondSight, _: RunProfile) -> LivenessVerdict | None:
+def _node_in_doubt(view: AttemptView, second: SecondSight, _: RunProfile) -> LivenessVerdict | None:
     """What becomes of a lost node is decided elsewhere, and of a log behind it nothing is known."""
     mine = {pod.node for pod in view.pods if pod.ranks}
-    doubted = {node.name for node in view.nodes if node.name in mine and node.ready is not True} | {*sight.unreached}
+    doubted = {node.name for node in view.nodes if node.name in mine and node.ready is not True} | {*second.unreached}
     if not doubted:
         return None
     names = ", ".join(sorted(doubted)[:4])
     why = f"{names} is not ready or not reachable: first it must be known whether the node is lost"
-    return _undecided(view, sight, why, names)
+    return _undecided(view, second, why, names)
 
 
-def _unread(view: AttemptView, sight: SecondSight, _: RunProfile) -> LivenessVerdict | None:
-    if not sight.unread:
+def _unread(view: AttemptView, second: SecondSight, _: RunProfile) -> LivenessVerdict | None:
+    if not second.unread:
         return None
-    pod, why = sight.unread[0]
-    return _undecided(view, sight, f"the log of {pod} shows no step: {why}", f"{pod} {why}")
+    pod, why = second.unread[0]
+    return _undecided(view, second, f"the log of {pod} shows no step: {why}", f"{pod} {why}")
 
 
-def _says_nothing(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
+def _says_nothing(view: AttemptView, second: SecondSight, run: RunProfile) -> LivenessVerdict | None:
     """Logs without any step prove nothing: another rank may print them, or post them to the coordinator alone."""
     if run.progress.framework in STEPLESS:
-        return _undecided(view, sight, "its program prints no steps, so their absence proves nothing", "stepless")
-    shows_steps = sight.step is not None
-    return None if shows_steps else _undecided(view, sight, "no log read so far shows a step", "no steps")
+        return _undecided(view, second, "its program prints no steps, so their absence proves nothing", "stepless")
+    shows_steps = second.step is not None
+    return None if shows_steps else _undecided(view, second, "no log read so far shows a step", "no steps")
 
 
-def _hung(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
-    limit, still = limit_seconds(sight, run), _still_seconds(view, sight)
+def _hung(view: AttemptView, second: SecondSight, run: RunProfile) -> LivenessVerdict | None:
+    limit, still = limit_seconds(second, run), _still_seconds(view, second)
     if still < limit:
         return None
     return Hung(
-        f"no progress by either path: {_silence(view, sight)}, and {_position(sight)}, for {still:.0f} s; "
+        f"no progress by either path: {_silence(view, second)}, and {_position(second)}, for {still:.0f} s; "
         f"limit {limit:.0f} s (the longest phase and its second window)"
     )
 
 
-def _stands_still(view: AttemptView, sight: SecondSight, run: RunProfile) -> LivenessVerdict | None:
-    if _step_may_follow(view, sight, run):
+def _stands_still(view: AttemptView, second: SecondSight, run: RunProfile) -> LivenessVerdict | None:
+    if _step_may_follow(view, second, run):
         return NoFinding()  # the next step may follow any moment
-    limit = limit_seconds(sight, run)
-    why = f"{_position(sight)}, for {_still_seconds(view, sight):.0f} s; it counts as a hang after {limit:.0f} s"
-    return _undecided(view, sight, why, f"stands still {sight.still_since}")
+    limit = limit_seconds(second, run)
+    why = f"{_position(second)}, for {_still_seconds(view, second):.0f} s; it counts as a hang after {limit:.0f} s"
+    return _undecided(view, second, why, f"stands still {second.still_since}")
 
 
-def _undecided(view: AttemptView, sight: SecondSight, why: str, about: str) -> Undecided:
-    return Undecided(f"{_silence(view, sight)}, and {why}", f"held {sight.unheard_since:.3f} {about}")
+def _undecided(view: AttemptView, second: SecondSight, why: str, about: str) -> Undecided:
+    return Undecided(f"{_silence(view, second)}, and {why}", f"held {second.unheard_since:.3f} {about}")
 
 
-def _still_seconds(view: AttemptView, sight: SecondSight) -> float:
+def _still_seconds(view: AttemptView, second: SecondSight) -> float:
     """For how long nothing was seen to be done, seconds."""
-    return 0.0 if sight.still_since is None else max(0.0, view.now - sight.still_since)
+    return 0.0 if second.still_since is None else max(0.0, view.now - second.still_since)
 
 
-def _step_may_follow(view: AttemptView, sight: SecondSight, run: RunProfile) -> bool:
+def _step_may_follow(view: AttemptView, second: SecondSight, run: RunProfile) -> bool:
     """Whether the next step may just not have been seen yet: it is as long as they are, or was looked for rarely."""
     hang = run.recovery.hang
-    longest = max(hang.step_floor_seconds, hang.step_factor * sight.longest_seconds)
-    return _still_seconds(view, sight) < longest + LOOK_SECONDS * CALM
+    longest = max(hang.step_floor_seconds, hang.step_factor * second.longest_seconds)
+    return _still_seconds(view, second) < longest + LOOK_SECONDS * CALM
 
 
-def _silence(view: AttemptView, sight: SecondSight) -> str:
-    seconds = max(0.0, view.now - sight.unheard_since)
-    said = "has heard no launcher" if sight.deaf else "has not been heard"
-    return f"the coordinator {said} for {seconds:.0f} s"
+def _silence(view: AttemptView, second: SecondSight) -> str:
+    seconds = max(0.0, view.now - second.unheard_since)
+    state = "has heard no launcher" if second.deaf else "has not been heard"
+    return f"the coordinator {state} for {seconds:.0f} s"
 
 
-def _position(sight: SecondSight) -> str:
-    return "nothing is known about its ranks" if sight.furthest is None else sight.furthest.words
+def _position(second: SecondSight) -> str:
+    return "nothing is known about its ranks" if second.furthest is None else second.furthest.words
 
 
 RULES: tuple[Rule, ...] = (_progressing, _node_in_doubt, _unread, _says_nothing, _hung, _stands_still)

@@ -155,10 +155,10 @@ def _too_few(
 ) -> NodeChoice:
     missing = need.count - len(inside)
     where = f" within {need.level} {domain}" if domain and need.required else ""
-    said = "; ".join(f"{name}: {why}" for name, why in refused[:8])
+    reasons = "; ".join(f"{name}: {why}" for name, why in refused[:8])
     more = f"; and {len(refused) - 8} more" if len(refused) > 8 else ""
     why = f"{len(inside)} of {need.count} nodes are usable{where}"
-    return NodeChoice((), missing, refused, f"{why} ({said}{more})" if said else why)
+    return NodeChoice((), missing, refused, f"{why} ({reasons}{more})" if reasons else why)
 
 
 __all__ = ["NodeCandidate", "NodeChoice", "NodeNeed", "choose_nodes", "natural", "refusal"]

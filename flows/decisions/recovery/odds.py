@@ -65,14 +65,9 @@ def odds(
 ) -> Odds:
     """What a retry promises, over everything the failure may be.
 
-    Args:
-        fault_class: the diagnosis.
-        confidence: in it, 0 to 1.
-        alternatives: other classes with their shares; what is left to 1 counts as `unknown`.
-        tallies: retries of the ledger, by class.
-        gpus: of the whole gang.
-        restart_seconds: measured from detection to the next first step; None: not measured yet.
-        redo_seconds: training time between the checkpoint and the failure.
+    `alternatives`: other classes with their shares; what is left to 1 counts as `unknown`. `gpus`: of the whole gang.
+    `restart_seconds`: measured from detection to the next first step; None: not measured yet. `redo_seconds`: training
+    time between the checkpoint and the failure.
     """
     shares = {fault_class: confidence}
     for kind, share in alternatives:
@@ -96,10 +91,10 @@ def tallies(incidents: Sequence[IncidentRecord]) -> dict[FaultClass, Tally]:
         runs.setdefault(item.run, []).append(item)
     for listed in runs.values():
         for item, later in zip(listed, [*listed[1:], None], strict=True):
-            said = _succeeded(item, later)
-            if said is not None and item.fault_class is not None:
+            succeeded = _succeeded(item, later)
+            if succeeded is not None and item.fault_class is not None:
                 known = found.get(item.fault_class, Tally())
-                found[item.fault_class] = Tally(known.retries + 1, known.successes + said)
+                found[item.fault_class] = Tally(known.retries + 1, known.successes + succeeded)
     return found
 
 

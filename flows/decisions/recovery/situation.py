@@ -189,8 +189,10 @@ def _kernel(check: dict[str, Any]) -> str:
     if check.get("verdict") == VerdictWord.PASS:
         return "its kernel log shows no fault"
     lines = check.get("lines")
-    said = f"its kernel log has {len(lines)} {'line' if len(lines) == 1 else 'lines'} about faults" if lines else ""
-    return said or f"its kernel log could not be read ({check.get('evidence')})"
+    lines_text = (
+        f"its kernel log has {len(lines)} {'line' if len(lines) == 1 else 'lines'} about faults" if lines else ""
+    )
+    return lines_text or f"its kernel log could not be read ({check.get('evidence')})"
 
 
 def _kernel_checks(report: GateReport) -> Iterator[dict[str, Any]]:

@@ -97,7 +97,7 @@ def _sentence(what: str, payload: Json) -> str:
     subject, _, verb = what.partition(".")
     if subject == "incident":
         return _of_incident(verb, payload)
-    said = {
+    sentences = {
         "approval.asked": "waits for an answer: {question}",
         "approval.answered": "{by} answered, {state}: {why}",
         "approval.expired": "nobody answered in time: {question}",
@@ -109,8 +109,8 @@ def _sentence(what: str, payload: Json) -> str:
         "verdict.given": "{node} was tested, {state}: {why}",
         "attempt.ended": "attempt {attempt} ended as {outcome} at step {step}",
     }
-    if what in said:
-        return said[what].format_map(payload)
+    if what in sentences:
+        return sentences[what].format_map(payload)
     if subject == "attempt":
         return f"attempt {payload['attempt']} is {verb}"
     if subject == "action":
@@ -264,7 +264,7 @@ def _attempt(line: _Line) -> _EventParts | None:
         fields |= {"why": line.row.why or record.why}
     if "planned_at" in line.data:
         return _EventParts("attempt.planned", fields)
-    moment = next((said for field, said in ATTEMPT_MOMENTS if line.data.get(field) is not None), None)
+    moment = next((name for field, name in ATTEMPT_MOMENTS if line.data.get(field) is not None), None)
     if moment is None:
         return None
     return _EventParts(f"attempt.{moment}", fields | {"outcome": line.data.get("outcome")})

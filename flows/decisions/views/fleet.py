@@ -154,7 +154,7 @@ def _reasons(node: Node, record: NodeRecord | None, taints: Sequence[str]) -> li
         (bool(taints), Schedulability.TAINTED, f"tainted: {', '.join(taints)}"),
         (held == "unknown", Schedulability.UNKNOWN, why),
     )
-    return [(state, said) for applies, state, said in table if applies]
+    return [(state, reason) for applies, state, reason in table if applies]
 
 
 def _remembered(name: str, remembered: Remembered, gpus: Mapping[str, int | None]) -> FleetNode:
@@ -237,11 +237,8 @@ def symbol(node: FleetNode) -> str:
 def fleet_map(groups: Mapping[str, Sequence[FleetNode]], width: int, height: int) -> FleetMap:
     """The map of `groups` in lines of at most `width` characters.
 
-    Args:
-        groups: nodes by name of their group.
-        width: of the screen.
-        height: lines that there are for the map; 0: as many as it takes. Where it takes more, groups of which every
-            node is good are left out.
+    `height`: lines that there are for the map; 0: as many as it takes. Where it takes more, groups of which every node
+    is good are left out.
     """
     cells = {name: "".join(map(symbol, nodes)) for name, nodes in groups.items()}
     lines = _lines(cells, width)

@@ -215,7 +215,8 @@ def _goodput(status: Json) -> str:
     whole = goodput.get("wall_seconds", 0.0) * goodput.get("gpus", 0)
     if not whole:
         return f"`primus report {status['run']}` says where every second went."
-    parts = [("productive", goodput["productive_gpu_seconds"]), *sorted(goodput["lost"].items(), key=_largest)]
+    lost = sorted(goodput["lost"].items(), key=lambda item: -item[1])
+    parts = [("productive", goodput["productive_gpu_seconds"]), *lost]
     rows = [
         {
             "state": name,
@@ -226,10 +227,6 @@ def _goodput(status: Json) -> str:
         for name, seconds in parts
     ]
     return table(rows)
-
-
-def _largest(item: tuple[str, float]) -> float:
-    return -item[1]
 
 
 def _commands(run: str) -> str:
@@ -315,8 +312,8 @@ def _of_incident(incident: IncidentRecord) -> list[Moment]:
     lines = [(f"{incident.id} opened", f"incident {incident.id}: {incident.signal}: {incident.seen}")]
     if incident.fault_class is not None:
         blamed = ", ".join(blame({"node": node, "rank": rank}) for node, rank in incident.culprits[:8]) or "nobody"
-        said = f"{incident.id} is {incident.fault_class} ({incident.confidence:.2f}), blamed: {blamed}"
-        lines.append((f"{incident.id} {incident.fault_class}", said))
+        diagnosis = f"{incident.id} is {incident.fault_class} ({incident.confidence:.2f}), blamed: {blamed}"
+        lines.append((f"{incident.id} {incident.fault_class}", diagnosis))
     if incident.action is not None:
         lines.append((f"{incident.id} {incident.action}", f"{incident.id}: {incident.action}, because {incident.why}"))
     back = incident.resumed_at

@@ -17,9 +17,11 @@ from profiles.run import CheckpointPolicy, ProgressSource, RunProfile
 from profiles.values import (
     CONDITION_PATTERN,
     ENVIRONMENT_NAME_PATTERN,
+    HOST_PATTERN,
     NAME_PATTERN,
     QUANTITY_PATTERN,
     STORAGE_CLASS_PATTERN,
+    TAINT_PATTERN,
 )
 from profiles.workspace import Flavor, Quota, WorkspaceProfile
 
@@ -34,6 +36,8 @@ BY_PATTERN: dict[str, SearchStrategy[str]] = {
     QUANTITY_PATTERN: st.from_regex(r"[1-9][0-9]{0,2}(\.[0-9])?(m|k|Mi|Gi|Ti)?", fullmatch=True),
     CONDITION_PATTERN: st.from_regex(r"[A-Z*][A-Za-z]{0,6}[a-z*]", fullmatch=True),
     STORAGE_CLASS_PATTERN: st.from_regex(r"([a-z]([a-z0-9.-]{0,6}[a-z0-9])?)?", fullmatch=True),
+    TAINT_PATTERN: st.from_regex(r"[a-z./]{1,6}(=[a-z]{0,3})?:(NoSchedule|PreferNoSchedule|NoExecute)", fullmatch=True),
+    HOST_PATTERN: st.from_regex(r"[a-z]([a-z0-9.:-]{0,6}[a-z0-9])?", fullmatch=True),
     ENVIRONMENT_NAME_PATTERN: st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True),
 }
 

@@ -66,10 +66,8 @@ _SAYS_DESYNC = Cue(of=(_DID_NOT_JOIN, _SNAPSHOT))
 def lagging(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Ranks that had enqueued fewer collectives than most of their group when the watchdog fired."""
     groups: dict[str, dict[int, tuple[int, LogLine]]] = {}
-    for line in _SAYS_ENQUEUED.among(lines):
-        hit = _ENQUEUED.search(line.text)
-        if hit is not None:
-            groups.setdefault(hit["group"] or "", {})[int(hit["rank"])] = (int(hit["work"]), line)
+    for line, hit in _SAYS_ENQUEUED.hits(lines):
+        groups.setdefault(hit["group"] or "", {})[int(hit["rank"])] = (int(hit["work"]), line)
     for _, members in sorted(groups.items()):
         yield from _behind(members)
 
@@ -187,13 +185,13 @@ def stalled(lines: Sequence[LogLine]) -> Iterator[Clue]:
     if not _SAYS_STALLED.anywhere(lines):
         return
     lived = Lived(lines)
-    said: LogLine | None = None
+    head: LogLine | None = None
     inside = False
     lacking: list[set[int]] = []
     for line in lines:
-        if _begins(line, said) and not lived.outlived(line):
-            said = line
-        if said is None:
+        if _begins(line, head) and not lived.outlived(line):
+            head = line
+        if head is None:
             continue
         if _STALLED_HEAD.match(line.text):
             inside = True
@@ -202,13 +200,13 @@ def stalled(lines: Sequence[LogLine]) -> Iterator[Clue]:
         inside = row is not None
         if ranks := _lacking(line, row):
             lacking.append(ranks)
-    if said is not None:
-        yield from _stalled(said, lacking)
+    if head is not None:
+        yield from _stalled(head, lacking)
 
 
-def _begins(line: LogLine, said: LogLine | None) -> bool:
+def _begins(line: LogLine, head: LogLine | None) -> bool:
     """A report's head, or its first row where the log has lost the head."""
-    return _STALLED in line.text or (said is None and _STALLED_OP.search(line.text) is not None)
+    return _STALLED in line.text or (head is None and _STALLED_OP.search(line.text) is not None)
 
 
 def _lacking(line: LogLine, row: re.Match[str] | None) -> set[int]:
@@ -224,16 +222,16 @@ def _lacking(line: LogLine, row: re.Match[str] | None) -> set[int]:
     return ranks if op["which"] == "missing" else set(range(max(ranks))) - ranks
 
 
-def _stalled(said: LogLine, lacking: Sequence[set[int]]) -> Iterator[Clue]:
+def _stalled(head: LogLine, lacking: Sequence[set[int]]) -> Iterator[Clue]:
     """Those that every tensor lacks; else all that any one lacks."""
     ranks: set[int] = set()
     if lacking:
         ranks = set[int].intersection(*lacking) or set[int].union(*lacking)
     if ranks:
-        yield from missing(str(sorted(ranks)), "horovod-missing-ranks", said)
+        yield from missing(str(sorted(ranks)), "horovod-missing-ranks", head)
     else:
         yield Clue(
-            FaultClass.HANG, UNNAMED_ABSENTEE_WEIGHT, said.text[:400], "horovod-stall", file=said.file, line=said.line
+            FaultClass.HANG, UNNAMED_ABSENTEE_WEIGHT, head.text[:400], "horovod-stall", file=head.file, line=head.line
         )
 
 

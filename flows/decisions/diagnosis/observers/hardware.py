@@ -45,10 +45,7 @@ _DIGITS = re.compile(r"\d")
 def measured(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Rates of devices that were printed in the same words; of several of one device the last counts."""
     groups: dict[tuple[str, str, str, str], dict[int, tuple[float, LogLine]]] = {}
-    for line in _SAYS_RATE.among(lines):
-        hit = _MEASURED.match(line.text[:400])
-        if hit is None:
-            continue
+    for line, hit in _SAYS_RATE.hits(lines, 400):
         words = (line.file, _words(hit["before"]), _words(hit["between"]), hit["unit"].lower())
         groups.setdefault(words, {})[int(hit["index"])] = (float(hit["value"]), line)
     for group in groups.values():
@@ -63,9 +60,8 @@ def measured(lines: Sequence[LogLine]) -> Iterator[Clue]:
 def spinning(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Tables of nvidia-smi in which every device is used to the full and draws little power."""
     tables: dict[str, list[tuple[float, int, LogLine]]] = {}
-    for line in _SAYS_USED.among(lines):
-        hit = _USED.match(line.text[:200])
-        if hit is not None and int(hit["limit"]):
+    for line, hit in _SAYS_USED.hits(lines, 200):
+        if int(hit["limit"]):
             found = (int(hit["power"]) / int(hit["limit"]), int(hit["used"]), line)
             tables.setdefault(line.file, []).append(found)
     for rows in tables.values():
@@ -103,10 +99,7 @@ def down(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Links whose last word is that they are down, and links that went down again and again."""
     falls: dict[tuple[str, str, str], list[LogLine]] = {}
     up: dict[tuple[str, str, str], bool] = {}
-    for line in _SAYS_LINK.among(lines):
-        hit = _LINK.search(line.text[:400])
-        if hit is None:
-            continue
+    for line, hit in _SAYS_LINK.hits(lines, 400):
         name = hit["slave"] or f"{hit['device']} {hit['port'] or ''}"
         key = (line.file, line.node, name)
         if hit["down"]:

@@ -39,9 +39,9 @@ def interleaved(lines: Sequence[LogLine]) -> Iterator[Clue]:
             continue
         for place, line in enumerate(stream):
             hit = _NAME.match(line.text) if _SAYS.holds(line.text) else None
-            said = _message(stream[place + 1 : place + 1 + NEAR]) if hit is not None else ""
-            if hit is not None and said and not lived.outlived(line):
-                yield _clue(line, hit["type"], said, tuple(frames[-3:]))
+            message = _message(stream[place + 1 : place + 1 + NEAR]) if hit is not None else ""
+            if hit is not None and message and not lived.outlived(line):
+                yield _clue(line, hit["type"], message, tuple(frames[-3:]))
                 break
 
 

@@ -87,8 +87,8 @@ def rows(lines: Sequence[LogLine]) -> Iterator[Clue]:
             if table is not None:
                 yield from _outliers(table)
             table = None
-            if said := line.text.strip():
-                head = said[:120]
+            if text := line.text.strip():
+                head = text[:120]
                 heads = [*heads, head] if head.endswith(":") else [head]
             continue
         rate = _announced(heads, rate)
@@ -298,9 +298,9 @@ def _measure(line: LogLine) -> tuple[str, str, float, bool] | None:
     if _STORED.search(text) or NO_COMPUTE.search(head) or not telling.search(head):
         return None
     named = _MEMBER.search(head) or _HOST_FIRST.match(head)
-    said = named.groupdict() if named is not None else {}
-    rank = rank_of(line) if rank_of(line) is not None else said.get("rank")
-    member = f"rank {int(rank)}" if rank is not None else (said.get("node") or line.node)
+    groups_of_name = named.groupdict() if named is not None else {}
+    rank = rank_of(line) if rank_of(line) is not None else groups_of_name.get("rank")
+    member = f"rank {int(rank)}" if rank is not None else (groups_of_name.get("node") or line.node)
     if not member:
         return None
     shape = text[: hit.start()] + (hit["name"] if groups.get("name") else "")

@@ -46,10 +46,8 @@ def slow(
 ) -> dict[int, float]:
     """Those far off the slow side of their peers, with how many times slower than the median each is.
 
-    Args:
-        values: one number a rank, all of one unit; times, or rates.
-        low_is_slow: the numbers are rates or scores: the slow one has the smallest.
-        ratio_at_least: so many times the median (of rates: that part of it) a slow one is off.
+    `values`: one number a rank, all of one unit. `low_is_slow`: they are rates or scores, of which the slow one has the
+    smallest. `ratio_at_least`: so many times the median (of rates: that part of it) a slow one is off.
     """
     usable = {rank: value for rank, value in values.items() if value > 0}
     if len(usable) < FEWEST:

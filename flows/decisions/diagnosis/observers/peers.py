@@ -275,9 +275,9 @@ def _columns(heads: Sequence[str], text: str) -> list[tuple[int, str]]:
 
 
 def _far_off(groups: dict[tuple[str, str, str], _Group]) -> Iterator[Clue]:
-    said: set[tuple[str, str]] = set()
+    done: set[tuple[str, str]] = set()
     for (file, words, _), group in groups.items():
-        if not FEWEST <= len(group.values) <= MOST_MEMBERS or (file, words) in said:
+        if not FEWEST <= len(group.values) <= MOST_MEMBERS or (file, words) in done:
             continue
         names = list(group.values)
         if counts(names) or sparse(names) or in_turn([group.lines[name].text for name in names]):
@@ -286,7 +286,7 @@ def _far_off(groups: dict[tuple[str, str, str], _Group]) -> Iterator[Clue]:
         ratio = RATE_RATIO if group.rate else TIME_RATIO
         found = slow(medians, low_is_slow=group.rate, ratio_at_least=ratio)
         for number, times in found.items():
-            said.add((file, words))
+            done.add((file, words))
             line = group.lines[names[number]]
             text = f"{line.text.strip()[:240]}: {times:.1f} times slower than the median of {len(names)}"
             yield laggard(names[number], line, text, "straggler-peer", PEERS_WEIGHT)

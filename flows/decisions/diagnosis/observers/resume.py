@@ -102,7 +102,9 @@ def _fallen(starts: Sequence[_Start], unit: str) -> Iterator[Clue]:
         if fresh is False and not missing:
             continue
         text = f"{unit} {after.begun} follows {unit} {before.reached}: {after.first.line.text.strip()[:200]}"
-        yield _progress_clue(after.first.line, FELL_BACK_WEIGHT if missing or fresh else FELL_WEIGHT, text)
+        weight, line = FELL_BACK_WEIGHT if missing or fresh else FELL_WEIGHT, after.first.line
+        yield Clue(FaultClass.STARTED_OVER, weight, text[:400], "steps-fell-back", node=line.node,
+                   supersedes=ENDED_BEFORE, file=line.file, line=line.line)  # fmt: skip
 
 
 def _starts(lines: Sequence[LogLine], steps_in_order: Sequence[Step], unit: str) -> list[_Start]:
@@ -139,11 +141,6 @@ def _fresh(before: Step, after: Step) -> bool | None:
     if before.loss is None or after.loss is None or before.loss <= 0:
         return None
     return after.loss >= FRESH_LOSS_RATIO * before.loss
-
-
-def _progress_clue(line: LogLine, weight: float, text: str) -> Clue:
-    return Clue(FaultClass.STARTED_OVER, weight, text[:400], "steps-fell-back", node=line.node, supersedes=ENDED_BEFORE,
-                file=line.file, line=line.line)  # fmt: skip
 
 
 REWOUND_WEIGHT = 0.85
@@ -235,10 +232,7 @@ def _from_there(stream: Sequence[LogLine], seen: Sequence[Step]) -> Clue | None:
 def _trials(stream: Sequence[LogLine]) -> Clue | None:
     """Ray Tune's lines of one trial: its time goes on, its iterations begin anew, in another process."""
     before: re.Match[str] | None = None
-    for line in _SAYS_TRIAL.among(stream):
-        hit = _TRIAL.search(line.text[:1000])
-        if hit is None:
-            continue
+    for line, hit in _SAYS_TRIAL.hits(stream, 1000):
         if before is not None and hit["pid"] != before["pid"] and int(hit["seconds"]) >= int(before["seconds"]):
             reached, begun = int(before["iter"]), int(hit["iter"])
             if reached >= FEWEST_OF_TRIAL and begun <= max(1, REWIND_BEGINNING_SHARE * reached):
@@ -250,8 +244,8 @@ def _trials(stream: Sequence[LogLine]) -> Clue | None:
 
 
 def _at_zero(stream: Sequence[LogLine]) -> Clue | None:
-    request = next((line for line in _SAYS_ASKED.among(stream) if _ASKED.search(line.text[:2000])), None)
-    zero = next((line for line in _SAYS_ZERO.among(stream) if _ZERO.search(line.text[:2000])), None)
+    request = next((line for line, _ in _SAYS_ASKED.hits(stream, 2000)), None)
+    zero = next((line for line, _ in _SAYS_ZERO.hits(stream, 2000)), None)
     if request is None or zero is None or zero.line < request.line:
         return None
     first = next((item.step for item in steps(stream) if item.line.line > zero.line and item.step is not None), 0)

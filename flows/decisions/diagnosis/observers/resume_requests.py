@@ -116,7 +116,7 @@ class _Wish:
 def requested_resume(lines: Sequence[LogLine]) -> Clue | None:
     """A checkpoint of a later step or epoch was asked for, and what follows is the first step or epoch."""
     wish: _Wish | None = None
-    resumes = any(_RESUME_FLAG.search(line.text[:2000]) for line in _SAYS_FLAG.among(lines))
+    resumes = any(_SAYS_FLAG.hits(lines, 2000))
     for line in lines:
         place = position(line) if wish is not None else None
         if wish is not None and place is not None:
@@ -265,28 +265,29 @@ def second_start(line: LogLine) -> bool:
 
 def not_found(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """The message that there is no checkpoint, where it is not that of a healthy first run."""
-    said = [line for line in _SAYS_NONE.among(lines) if says_none(line) and not _NO_REPORT.search(line.text[:1000])]
-    if not said:
+    messages = [line for line in _SAYS_NONE.among(lines) if says_none(line) and not _NO_REPORT.search(line.text[:1000])]
+    if not messages:
         return
-    first = said[0]
+    first = messages[0]
     again = any(second_start(line) for line in lines)
     kept = any(_kept(line, first) for line in lines)
     goes_on = any(found.line.line > first.line or found.line.file != first.file for found in steps(lines))
     goes_on = goes_on or went_on_until([line for line in lines if line.file == first.file], first.line) > 0
     if again or kept or not goes_on:
         weight = OVERLOOKED_WEIGHT if again or kept else NOT_FOUND_WEIGHT
-        yield _resumption_clue(first, weight, first.text.strip(), "checkpoint-not-found")
+        yield Clue(FaultClass.STARTED_OVER, weight, first.text.strip()[:400], "checkpoint-not-found", node=first.node,
+                   supersedes=("unknown",), file=first.file, line=first.line)  # fmt: skip
 
 
-def _kept(line: LogLine, said: LogLine) -> bool:
+def _kept(line: LogLine, message: LogLine) -> bool:
     """A checkpoint that was saved before the message, or stands in a listing of files."""
     text = line.text.strip()[:1000]
     if _SAVED.search(text):
-        if not _same_place(text, said.text):
+        if not _same_place(text, message.text):
             return False
-        earlier = line.at is not None and said.at is not None and line.at < said.at
-        return earlier if line.file != said.file else line.line < said.line
-    return line.file != said.file and "/" in text and bool(_LISTED.match(text) and _KEPT.search(text))
+        earlier = line.at is not None and message.at is not None and line.at < message.at
+        return earlier if line.file != message.file else line.line < message.line
+    return line.file != message.file and "/" in text and bool(_LISTED.match(text) and _KEPT.search(text))
 
 
 def _same_place(saved: str, missed: str) -> bool:
@@ -297,8 +298,3 @@ def _same_place(saved: str, missed: str) -> bool:
 
 def _folders(text: str) -> set[str]:
     return {part for path in _PATH.findall(text[:1000]) for part in path.split("/")[:-1]} - {"", ".", ".."}
-
-
-def _resumption_clue(line: LogLine, weight: float, text: str, rule: str) -> Clue:
-    return Clue(FaultClass.STARTED_OVER, weight, text[:400], rule, node=line.node, supersedes=("unknown",),
-                file=line.file, line=line.line)  # fmt: skip

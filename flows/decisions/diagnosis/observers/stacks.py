@@ -270,11 +270,11 @@ _SAYS_FELL = Cue(of=(_FELL,))
 def waiting(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Processes all of whose threads wait, and that did not crash."""
     for stream in by_stream(_SAYS_LISTED.among(lines)):
-        listed = [(line, hit["at"]) for line in stream if (hit := _LISTED.match(line.text[:400])) is not None]
+        listed = [(line, hit["at"]) for line, hit in _SAYS_LISTED.hits(stream, 400)]
         if len(listed) < FEWEST:
             continue
         waits = sum(_THREAD_WAITS.search(at) is not None for _, at in listed)
-        if waits < WAITING_SHARE * len(listed) or any(_FELL.search(x.text) for x in _SAYS_FELL.among(lines)):
+        if waits < WAITING_SHARE * len(listed) or any(_SAYS_FELL.hits(lines)):
             continue
         line = listed[0][0]
         text = f"{waits} of {len(listed)} threads wait: {line.text.strip()[:300]}"
@@ -371,7 +371,7 @@ _SAYS_UNSTARTED = Cue(of=(_UNSTARTED,))
 def unstarted(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """The driver starts none of several GPUs, again and again and in the same way: they do not break all at once."""
     for stream in by_stream(_SAYS_UNSTARTED.among(lines)):
-        hits = [(line, hit) for line in stream if (hit := _UNSTARTED.search(line.text)) is not None]
+        hits = list(_SAYS_UNSTARTED.hits(stream))
         ways = {line.text[hit.end() :] for line, hit in hits}
         if len({hit["device"] for _, hit in hits}) > 1 and len(ways) == 1:
             line = hits[0][0]

@@ -144,7 +144,7 @@ _INTERRUPTED_WAITS = re.compile(
 def interrupted(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Streams that were stopped by hand in a wait, before any step."""
     for stream in by_stream(lines) if _SAYS.anywhere(lines) else ():
-        stops = [line for line in stream if _SAYS.holds(line.text) and _STOPPED.search(line.text)]
+        stops = [line for line, _ in _SAYS.hits(stream)]
         if not stops or steps(stream):
             continue
         functions = [hit["function"] for line in stream if (hit := _FRAME.match(line.text)) is not None]

@@ -139,8 +139,8 @@ def peers_limit(first: Sequence[Measurement], least: Limit | None) -> Limit:
     median = statistics.median(figures)
     if median * PEERS_SHARE <= floor and least is not None:
         return least
-    said = f"half of the median {median:.4g} GB/s of the first {len(first)} groups: {median * PEERS_SHARE:.4g} GB/s"
-    return Limit((Floor(2, median * PEERS_SHARE),), said)
+    source = f"half of the median {median:.4g} GB/s of the first {len(first)} groups: {median * PEERS_SHARE:.4g} GB/s"
+    return Limit((Floor(2, median * PEERS_SHARE),), source)
 
 
 def rails_of(first: Sequence[Measurement]) -> int:
@@ -319,10 +319,10 @@ def _other(check: Check, own: Sequence[GroupResult], tested: FabricResult) -> Js
     else:
         figures = [one for one in answered if one.all_to_all is not None]
         largest = max(figures, key=lambda one: len(one.measurement.group), default=None)
-        said = "not measured" if largest is None else f"in a group of {len(largest.measurement.group)}"
+        where = "not measured" if largest is None else f"in a group of {len(largest.measurement.group)}"
         reason |= {
             "measured": None if largest is None else largest.all_to_all,
-            "evidence": f"{said}; reported, not judged: groups of other sizes are no peers",
+            "evidence": f"{where}; reported, not judged: groups of other sizes are no peers",
             "severity": "warning",
         }
     return reason

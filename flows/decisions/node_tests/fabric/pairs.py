@@ -221,11 +221,7 @@ def halves(
 ) -> dict[str, ParsedByCheck]:
     """What each of the two reported, by check; what one did not report is unknown with its reason.
 
-    Args:
-        pair: both nodes.
-        reports: of those that answered, by node.
-        silent: nodes that did not answer, and why.
-        number_of: check -> number of the call that answers it.
+    `silent`: nodes that did not answer, and why. `number_of`: check -> number of the call that answers it.
     """
     found: dict[str, ParsedByCheck] = {}
     for node in pair:
@@ -250,8 +246,8 @@ def pair_reasons(
 def pair_result_of(pair: Pair, checks: Sequence[str], reasons: Mapping[str, Mapping[str, Json]]) -> PairResult:
     """The meeting of a pair: in each check the worse of both directions counts."""
     own = {check: {node: reasons[node][check] for node in pair} for check in checks}
-    said = {check: worst([VerdictWord(one["verdict"]) for one in both.values()]) for check, both in own.items()}
-    return PairResult(Meeting(pair, said), own)
+    verdicts = {check: worst([VerdictWord(one["verdict"]) for one in both.values()]) for check, both in own.items()}
+    return PairResult(Meeting(pair, verdicts), own)
 
 
 def pair_verdicts(state: Pairs, results: Sequence[PairResult], checks: Sequence[Check]) -> dict[str, NodeGrade]:
@@ -332,8 +328,8 @@ def _links(node: str, check: Check, view: View, results: Sequence[PairResult]) -
         ):
             reason = _worse(node, one, check.name)
             kept = {key: value for key, value in reason.items() if key not in OF_A_FAILURE}
-            said = f"missed its limit once with {other}, and both are good with others; {reason['evidence']}"
-            found.append({**kept, "check": f"{check.name}-link", "severity": "warning", "evidence": said})
+            evidence = f"missed its limit once with {other}, and both are good with others; {reason['evidence']}"
+            found.append({**kept, "check": f"{check.name}-link", "severity": "warning", "evidence": evidence})
     return found
 
 

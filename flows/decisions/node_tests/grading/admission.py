@@ -200,11 +200,9 @@ def judged(
 ) -> list[NodeCandidate]:
     """The candidates with what tests say of them.
 
-    Args:
-        candidates: of the pool.
-        standings: of them, where proofs are wanted or a test has failed; a node that is missing is left to the gate.
-        allowed: nodes that somebody named: they may be used though they are unknown, never where they failed.
-        tried: nodes that were tested for this choice already, and what came of it where that is no verdict ("": one).
+    `standings`: where proofs are wanted or a test has failed; a node that is missing is left to the gate. `allowed`:
+    nodes that somebody named: they may be used though they are unknown, never where they failed. `tried`: nodes that
+    were tested for this choice already, and what came of it where that is no verdict ("": one).
     """
     return [_judged(node, standings.get(node.name), allowed, tried) for node in candidates]
 

@@ -247,12 +247,12 @@ def tool_stage(column: CheckColumn) -> Stage | None:
 
     A tool's `fail` counts whatever the figure.
     """
-    said = [cell.said if cell is not None else "" for cell in column.cells]
+    messages = [cell.said if cell is not None else "" for cell in column.cells]
     limits = column.rule.limits
     tool_judges = not limits or any(isinstance(limit, ToolJudges) for limit in limits)
-    if not tool_judges and not any(said):
+    if not tool_judges and not any(messages):
         return None
-    words = np.array(said, dtype=np.str_)
+    words = np.array(messages, dtype=np.str_)
     spoke = (words == "fail") | (words == "pass")
     missing = "the tool should have judged it and did not" if tool_judges else ""
     return Stage(words == "fail", spoke, missing, words=lambda _: "the tool itself says that it failed")

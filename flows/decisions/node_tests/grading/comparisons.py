@@ -42,10 +42,7 @@ LEAST_LOOKS = 11
 def by_peers(column: CheckColumn, limit: Peers, sound: Flags) -> Stage:
     """What the peers say.
 
-    Args:
-        column: one check.
-        limit: how far off is too far.
-        sound: [nodes] those that may serve as a measure: they kept their own limits and are wholly known.
+    `sound`: [nodes] those that may serve as a measure: they kept their own limits and are wholly known.
     """
     sign = 1.0 if column.rule.direction == "higher_is_better" else -1.0
     usable = sound & np.isfinite(column.values)
@@ -268,12 +265,9 @@ def history_of(
 ) -> History:
     """The past from verdicts; for a fleet `laid` reads the same from what the ledger keeps packed.
 
-    Args:
-        records: of one cluster; in any order, but of two at the same time the earlier one comes first.
-        rules: the checks that are asked about; figures in other units are left out.
-        nodes: the nodes that are asked about.
-        now: Unix seconds; what is dated later is left out.
-        since: node -> Unix seconds; what was before, a repair say, speaks of another machine.
+    `records`: of one cluster, in any order, but of two at the same time the earlier one comes first; figures in other
+    units and what is dated later than `now` are left out. `since`: node -> Unix seconds; what was before, a repair say,
+    speaks of another machine.
     """
     return laid(looks_of(records), rules, nodes, now, since)
 

@@ -90,9 +90,8 @@ class DriftRow:
 def drift_table(facts: Mapping[str, Mapping[str, str]], hardware: Mapping[str, str]) -> tuple[DriftRow, ...]:
     """One row a kind of hardware and fact, by their names.
 
-    Args:
-        facts: node -> fact -> word; "" or missing: not known.
-        hardware: node -> kind. A fact is expected of each node of a kind of which one node reports it.
+    `facts`: node -> fact -> word; "" or missing: not known. `hardware`: node -> kind; a fact is expected of each node
+    of a kind of which one node reports it.
     """
     kinds: dict[str, list[str]] = {}
     for node in sorted(hardware, key=natural):
@@ -132,9 +131,8 @@ def shifts(now: Iterable[DriftRow], before: Iterable[DriftRow]) -> tuple[Shift, 
 def facts_of(reasons: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The properties of one node by check, from its verdict; figures are words with their unit.
 
-    Args:
-        reasons: of a verdict. What could not be read is left out, whatever its verdict: a version that nobody could
-            judge is a version, and "no tool" is none.
+    What could not be read is left out, whatever its verdict: a version that nobody could judge is a version, and "no
+    tool" is none.
     """
     found: dict[str, str] = {}
     for reason in reasons:

@@ -139,8 +139,8 @@ def _judge(column: CheckColumn, past: Past) -> _Judgement:
 
 def _stages(column: CheckColumn, past: Past) -> list[Stage]:
     """What each limit says, in the order in which they count."""
-    said = tool_stage(column)
-    stages = [said] if said is not None else []
+    judged = tool_stage(column)
+    stages = [judged] if judged is not None else []
     stages += [absolute(column, limit) for limit in column.rule.limits if isinstance(limit, Absolute)]
     bad = np.logical_or.reduce([stage.fails for stage in stages] or [~column.whole])
     sound = column.whole & ~bad
@@ -227,7 +227,7 @@ def _explain(item: _Judgement, index: int, reason: Json) -> None:
     reason["verdict"] = "fail" if item.codes[index] == BAD else "unknown"
     if reason["verdict"] == "fail":
         rule = item.column.rule
-        reason |= {key: said for key, said in (("class", rule.fault_class), ("what_to_do", rule.what_to_do)) if said}
+        reason |= {key: value for key, value in (("class", rule.fault_class), ("what_to_do", rule.what_to_do)) if value}
     if item.repeat[index]:
         reason["repeat"] = True
         reason["evidence"] = f"{why}; one bad measurement, to be repeated{line}"

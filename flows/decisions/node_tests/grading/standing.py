@@ -64,14 +64,9 @@ def standing_of(
     """What holds now for a node.
 
     It fails where any failure stands, of whatever depth. It passes where each wanted depth has a pass that still holds;
-    where none is wanted nothing is proven, which is unknown.
-
-    Args:
-        node: its name.
-        records: all verdicts about it, in any order; those of other nodes are left out.
-        wanted: depths that must be proven.
-        hours: how long a pass of each depth is good for. A depth that is missing is good for nothing.
-        now: Unix seconds.
+    where none is wanted nothing is proven, which is unknown. `records` may be of any nodes and in any order; `wanted`:
+    depths that must be proven. `hours`: how long a pass of each depth is good for; a depth that is missing is good for
+    nothing.
     """
     own = [item for item in records if item.node == node]
     passes, silent = _newest(own, VerdictWord.PASS, now), _newest(own, VerdictWord.UNKNOWN, now)
@@ -192,8 +187,10 @@ def _could_not(record: VerdictRecord) -> str:
 
 
 def _failed(record: VerdictRecord, now: float) -> str:
-    said = _reason(record, VerdictWord.FAIL)
-    return f"failed test {record.depth} {age(now - record.at)} ago{f' ({said})' if said else ''}, and none cleared it"
+    reason = _reason(record, VerdictWord.FAIL)
+    return (
+        f"failed test {record.depth} {age(now - record.at)} ago{f' ({reason})' if reason else ''}, and none cleared it"
+    )
 
 
 def _reason(record: VerdictRecord, word: VerdictWord) -> str:
@@ -284,7 +281,7 @@ def _finding(record: VerdictRecord, pool: str) -> NodeFinding:
     bad = sorted(failed, key=lambda item: not item.get("decides"))
     word = str(bad[0].get("class", "")) if bad else ""
     known = FaultClass(word) if word in tuple(FaultClass) else FaultClass.UNKNOWN
-    said = f"{bad[0].get('check')}: {bad[0].get('evidence', '')}".rstrip(": ") if bad else "it failed its test"
+    evidence = f"{bad[0].get('check')}: {bad[0].get('evidence', '')}".rstrip(": ") if bad else "it failed its test"
     more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
     return NodeFinding(
         node=record.node,
@@ -292,7 +289,7 @@ def _finding(record: VerdictRecord, pool: str) -> NodeFinding:
         condition=f"{BY_TEST}{record.depth}",
         verdict=VerdictWord.FAIL,
         fault_class=known,
-        why=f"{said}{more}",
+        why=f"{evidence}{more}",
         since=record.at,
         certain=bool(bad[0].get("certain", True)) if bad else True,
         judged=True,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flows.decisions.diagnosis.diagnose import diagnose
-from flows.decisions.diagnosis.launcher_log import notice_of, with_passed_notices
+from flows.decisions.diagnosis.exits import notice_of, with_passed_notices
 from profiles.vocabulary import FaultClass
 from tests.support.builders.nodes import a_node
 from tests.support.cases.rows import rows

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import diagnose
-from flows.decisions.diagnosis.launcher_log import end_of, logged_ends, with_logged_ends
+from flows.decisions.diagnosis.exits import end_of, logged_ends, with_logged_ends
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from tests.support.builders.damaged import damaged, reaches
