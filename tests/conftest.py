@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +18,11 @@ from tests.proof import Rotation
 from tests.rotation import BUDGET, Tables
 from tests.support.running.limits import Limits
 from tests.support.running.meter import Meter
+
+if TYPE_CHECKING:  # what few tests need is imported where they ask for it
+    from tests.support.fakes.fake_api_server import FakeApiServer
+    from tests.support.harness.launcher_harness import GangOnLoopback
+    from tests.support.harness.stages import Stage
 
 # A loaded machine is no finding. Whoever proves a change (`.ci/run`) draws the same examples each time; elsewhere each
 # run looks for new ones.
@@ -120,3 +125,47 @@ def prefect_server() -> Iterator[str]:
 
     with migrated_harness() as api_url, temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield api_url
+
+
+@pytest.fixture
+def scene(prefect_server: str) -> Iterator[Stage]:
+    """A stage on an embedded cluster."""
+    from tests.support.harness.stages import stage
+
+    with stage(prefect_server) as made:
+        yield made
+
+
+@pytest.fixture
+def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
+    """Launchers of one gang and their coordinator, as processes."""
+    from tests.support.harness.launcher_harness import GangOnLoopback
+
+    one = GangOnLoopback(tmp_path)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApiServer]:
+    """An API server of Kubernetes that answers as it is told."""
+    from tests.support.fakes.fake_api_server import FakeApiServer
+
+    with FakeApiServer().running() as server:
+        yield server
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Makes a file of a made-up node, on which no tool is installed."""
+    from workflows.programs.probes import node
+
+    monkeypatch.setattr(node, "ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+
+    def make(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        (tmp_path / path).chmod(0o755)
+
+    return make

@@ -16,7 +16,7 @@ from tests.bed.layout import cache, folder
 from tests.bed.options import default
 from tests.bed.up import Bed
 from tests.rotation import Tables, is_core
-from tests.support.harness.stages import outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, outcomes, stage, succeeded
 
 FIRST = (
     "test_down",
@@ -94,6 +94,13 @@ def bed() -> Bed:
     assert found is not None
     found.settle()
     return found
+
+
+@pytest.fixture
+def scene(prefect_server: str) -> Iterator[Stage]:
+    """A stage on the bed."""
+    with stage(prefect_server, BedGround()) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

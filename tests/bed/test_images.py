@@ -14,21 +14,14 @@ from deployments.images.recipes import USER
 from profiles.vocabulary import Action, FaultClass, RunState
 from tests.bed import nodes, up
 from tests.bed.commands import run
-from tests.bed.ground import BedGround
 from tests.support.harness.old_pythons import old_python
-from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows import labels
 
 pytestmark = pytest.mark.story
 WITHOUT = "bed.local/busybox:1"
 OLD = "bed.local/old-python:1"
 BUILT = "bed.local/built-programs:1"
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server, BedGround()) as made:
-        yield made
 
 
 def imported(archive: Path) -> None:

@@ -6,26 +6,17 @@ so that the same log shows what it would have shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState
 from tests.bed.audit import Write, Writes
-from tests.bed.ground import BedGround
 from tests.bed.up import Bed
-from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows.model.records import RequestRecord, Story
 from workflows.platform.pod_shapes import NAMESPACE
 
 pytestmark = pytest.mark.story
 WORKSPACE = "training"
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server, BedGround()) as made:
-        yield made
 
 
 def ours(bed: Bed) -> Writes:

@@ -5,22 +5,12 @@ docs/bed.md says which of them are not told here, and why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.bed.ground import BedGround
 from tests.stories.recovery import test_comes_back as back
 from tests.stories.recovery import test_gives_up as over
-from tests.support.harness.stages import Stage, stage
 
 pytestmark = pytest.mark.story
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server, BedGround()) as made:
-        yield made
 
 
 test_a_killed_rank = back.test_a_killed_rank

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.checks import catalogue
+from tests.support.cases.rows import rows
 from tests.support.cases.tool_samples import FOLDER, SAMPLES, counted, printed, whole
 from workflows.programs.parsers.registry import PARSERS
 from workflows.programs.parsers.text import ParsedOutput, Reading
@@ -155,19 +156,7 @@ def test_silence_is_unknown(tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", PARSERS)
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("No devices were found\n", "the tool says that it found no devices"),
-        ("bash: xyz: command not found\n", "the tool is not installed"),
-        ("open: Permission denied\n", "permission was denied"),
-        ("Failed to initialize NVML: Driver/library version mismatch\n", "the driver and its library are of different"),
-        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "the tool could not reach"),
-        ("ERROR:root:Driver not initialized (amdgpu not found in modules)\n", "the driver is not loaded"),
-        ("Segmentation fault (core dumped)\n", "the tool crashed"),
-        ("what is this?\n", "this is not the output of"),
-    ],
-)
+@rows("samples/every_parser")
 def test_a_refusal_is_unknown_in_its_own_words(tool: str, text: str, why: str) -> None:
     parsed = PARSERS[tool](text)
     assert parsed.readings == ()

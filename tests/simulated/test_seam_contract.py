@@ -15,6 +15,7 @@ import pytest
 
 from profiles.errors import Conflict, Foreign, NotFound, Refused, Unavailable
 from tasks.cluster import each
+from tests.support.cases.rows import rows
 from tests.support.simulated.seam_bench import (
     BENCHES,
     MINE,
@@ -116,15 +117,7 @@ def test_a_gang_cannot_be_made_another(bench: Bench) -> None:
     assert role["template"]["spec"]["parallelism"] == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"kind": "Wish"}, "kind"),
-        ({"apiVersion": "v2"}, "apiVersion"),
-        ({"metadata": {"labels": MINE}}, "metadata.name"),
-        ({"metadata": {"name": "a", "namespace": "elsewhere"}}, "metadata.namespace"),
-    ],
-)
+@rows("simulated/seam_contract")
 def test_a_manifest_of_nothing_we_know_is_refused_with_the_path(
     bench: Bench, change: dict[str, Any], said: str
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
@@ -16,16 +15,10 @@ import pytest
 from deployments.processes.offers import LISTED, offers_of
 from profiles.loading.load import load_cluster
 from tests.support.harness.runners import LIMIT_S, Asking
-from tests.support.harness.stages import PROFILE, Stage, stage, succeeded
+from tests.support.harness.stages import PROFILE, Stage, succeeded
 
 pytestmark = pytest.mark.story
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def prefect(scene: Stage, *words: str, **environment: str) -> str:

@@ -18,19 +18,13 @@ from profiles.vocabulary import FINISHED
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.flow_runs import flow_runs
 from tests.support.harness.runners import LIMIT_S, Asking, posted, runner, train_offer, worker_pod
-from tests.support.harness.stages import PROFILE, Stage, outcomes, stage, succeeded
+from tests.support.harness.stages import PROFILE, Stage, outcomes, succeeded
 from tests.support.running.waiting import until
 from tests.support.servers.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.story
 pytest_plugins = ["tests.support.servers.ledger_fixtures"]
 POOL = Path(__file__).parents[3] / "deployments" / "kubernetes" / "work-pool.json"
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -58,13 +56,6 @@ if os.environ["RANK"] == "0":
 else:
     step_by_step()
 """
-
-
-@pytest.fixture
-def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
-    one = GangOnLoopback(tmp_path)
-    yield one
-    one.close()
 
 
 @pytest.mark.story

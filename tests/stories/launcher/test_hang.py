@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ MEASURED = 36
 """By then twenty steps beside the saves have been measured, whatever the machine does."""
 PACE_SECONDS = 0.05
 SAVE_EVERY = 10
-
-
-@pytest.fixture
-def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
-    one = GangOnLoopback(tmp_path)
-    yield one
-    one.close()
 
 
 def coordinate(gang: GangOnLoopback, pods: int, processes: int, *flags: str) -> Program:

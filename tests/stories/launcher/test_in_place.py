@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,6 @@ demo_faults.due = held
 sys.exit(demo_train.main(sys.argv[1:]))
 """
 """The demo trainer; where it asks before each step whether a fault is due, it waits."""
-
-
-@pytest.fixture
-def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
-    one = GangOnLoopback(tmp_path)
-    yield one
-    one.close()
 
 
 def train(gang: GangOnLoopback, *flags: str, pods: int = 2, processes: int = 2) -> list[Program]:

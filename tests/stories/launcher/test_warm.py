@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.stories.launcher.test_in_place import (
     train,
     weights,
 )
+from tests.support.cases.rows import rows
 from tests.support.harness.launcher_harness import GangOnLoopback, Program, alive, terminate, until
 from workflows.programs.launcher import prefork
 from workflows.programs.launcher.options import Options, Rendezvous, parse_place
@@ -38,13 +38,6 @@ with open({marks!r}, "a") as file:
     file.write("%s\\n" % os.environ.get("RANK", "parked"))
 """
 """Imported by the trainer, and beforehand by the parked process: who imported it stands in a file."""
-
-
-@pytest.fixture
-def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
-    one = GangOnLoopback(tmp_path)
-    yield one
-    one.close()
 
 
 class Marked:
@@ -166,14 +159,7 @@ def test_a_parked_process_that_does_not_answer_starts_no_second_rank(gang: GangO
 
 
 @pytest.mark.story
-@pytest.mark.parametrize(
-    ("flags", "command", "why"),
-    [
-        (["--forkable=false"], None, ""),
-        ([], ["/bin/sh", "-c", "exec {python} -S {trainer}"], "not a Python program"),
-        (["--preload=os,threads_of_its_own"], None, "threads run in it"),
-    ],
-)
+@rows("stories/launcher/warm")
 def test_what_cannot_be_forked_begins_again_plainly(
     gang: GangOnLoopback, flags: list[str], command: list[str] | None, why: str
 ) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 from uuid import uuid4
@@ -19,19 +18,13 @@ from flows.monitor import DEAD_SECONDS, monitor
 from profiles.vocabulary import Mode, RunState
 from tests.support.faults.node_faults import local, loop
 from tests.support.harness.runners import Asking, runner
-from tests.support.harness.stages import Stage, incident, numbers_are_unique, stage, succeeded
+from tests.support.harness.stages import Stage, incident, numbers_are_unique, succeeded
 from tests.support.running.waiting import until
 from workflows.model.nodes import beat_of, watcher_of
 
 pytestmark = pytest.mark.story
 LONG, LONGEST = ("steps=100",), ("steps=600",)
 """For what must still train when the next driver comes, on a machine that is busy with other things."""
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 @pytest.fixture

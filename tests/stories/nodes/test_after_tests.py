@@ -21,28 +21,18 @@ from tasks.ledger.ledger import Ledger
 from tasks.nodes.by_hand import release_by_hand
 from tasks.nodes.holds import hold_nodes, hold_of
 from tasks.settings import Settings, localised
+from tests.support.cases.rows import rows
 from tests.support.faults.node_faults import local, loop, quarantined
 from tests.support.running.waiting import until
 from workflows import labels
 from workflows.model.nodes import Node
 from workflows.model.records import VerdictRecord
 
-F, P, U = VerdictWord.FAIL, VerdictWord.PASS, VerdictWord.UNKNOWN
+F, P = VerdictWord.FAIL, VerdictWord.PASS
 NOW, HOUR = 1e9, 3600.0
 
 
-@pytest.mark.parametrize(
-    ("word", "hours_ago", "label", "at", "told"),
-    [
-        (P, 1, "", None, P),
-        (P, 1, "pass", NOW - HOUR, None),
-        (P, 1, "fail", NOW - HOUR, P),
-        (P, 1, "pass", NOW - 2 * HOUR, P),
-        (P, 25, "pass", NOW - 25 * HOUR, U),
-        (F, 25, "unknown", NOW - 25 * HOUR, F),
-        (U, 1, "unknown", NOW - HOUR, None),
-    ],
-)
+@rows("stories/nodes/after_tests")
 def test_a_node_is_written_on_when_it_tells_something_else(
     word: VerdictWord, hours_ago: float, label: str, at: float | None, told: VerdictWord | None
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases.rows import rows
 from workflows.programs.probes import one as probes_one
 from workflows.programs.probes.call import Call, execute
 
@@ -51,24 +52,7 @@ def on_processors(name: str, arguments: dict[str, str]) -> dict[str, Any]:
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    ("name", "arguments", "told"),
-    [
-        ("gpu-smoke", {"seconds": "100"}, 3),
-        ("gpu-gemm", {"type": "bf16", "size": "96", "seconds": "0"}, 4),
-        ("gpu-gemm", {"type": "fp16", "size": "48", "seconds": "0"}, 4),
-        ("gpu-gemm", {"type": "fp32", "size": "96", "seconds": "0"}, 4),
-        ("gpu-gemm", {"type": "fp64", "size": "96", "seconds": "0"}, 4),
-        ("gpu-memory", {"share": "0.001", "seconds": "0"}, 4),
-        ("gpu-copy", {"bytes": "65536"}, 6),
-        ("collective", {"bytes": "65536", "iterations": "2"}, 3),
-        ("collective", {"bytes": "65536", "iterations": "2", "operation": "all-to-all"}, 3),
-        ("gpu-launch", {"launches": "100"}, 2),
-        ("gpu-overlap", {"size": "96", "bytes": "65536"}, 4),
-        ("gpu-overlap", {"size": "96", "bytes": "65536", "transfer": "all-reduce"}, 4),
-        ("train-step", {"model": "tiny", "steps": "5"}, 8),
-    ],
-)
+@rows("stories/nodes/probe_torch")
 def test_torch_on_the_processor_is_sound(name: str, arguments: dict[str, str], told: int) -> None:
     found = on_processors(name, arguments)
     assert found["unknown"] == ""

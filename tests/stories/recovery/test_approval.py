@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,16 +12,10 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from flows.approve import approve
 from profiles.vocabulary import RunState
-from tests.support.harness.stages import DEADLINE_SECONDS, Stage, stage, succeeded
+from tests.support.harness.stages import DEADLINE_SECONDS, Stage, succeeded
 from workflows.model.records import NodeRecord, Story
 
 pytestmark = pytest.mark.story
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def page(key: str, holds: str) -> str:

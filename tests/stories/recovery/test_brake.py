@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from profiles.vocabulary import Action, NodeAction, RunState
-from tests.support.harness.stages import Stage, incident, stage, succeeded
+from tests.support.harness.stages import Stage, incident, succeeded
 from workflows import labels
 from workflows.model.records import NodeRecord, Story
 
 pytestmark = pytest.mark.story
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def use_up(scene: Stage, node: str = "node-5") -> None:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from deployments.cli.report import report_document, report_text
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, Tile, VerdictWord
-from tests.support.harness.stages import PROFILE, Stage, incident, numbers_are_unique, outcomes, stage, succeeded
+from tests.support.harness.stages import PROFILE, Stage, incident, numbers_are_unique, outcomes, succeeded
 from tests.support.trainers.plain_ranks import weights_of_plain_ranks
 from workflows.model.attempt import Signal
 
 pytestmark = pytest.mark.story
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,18 +17,12 @@ from profiles.drill import parse_fault
 from profiles.errors import Unavailable
 from profiles.vocabulary import Action, FaultClass, VerdictWord
 from tasks.context import session
-from tests.support.harness.stages import Stage, beyond_noise, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, beyond_noise, incident, outcomes, succeeded
 from workflows.model.records import MarkRecord
 
 pytestmark = pytest.mark.story
 LONG = ("steps=100000",)
 """Whatever the machine is busy with, it does not end before the drill."""
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def drilled(scene: Stage, capsys: pytest.CaptureFixture[str], fault: str, code: int = 0) -> dict[str, Any]:

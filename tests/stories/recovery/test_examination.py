@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState
-from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from tests.support.trainers.last_words import DRIVER, FABRIC, XID, begin, examinations, say
 
 pytestmark = pytest.mark.story
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def wait_for_its_pod(scene: Stage) -> str:

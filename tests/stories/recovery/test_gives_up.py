@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,16 +10,10 @@ import pytest
 from profiles.errors import Conflict
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState
 from tasks.observe.objects import pool_selector
-from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows.model.records import RequestRecord
 
 pytestmark = pytest.mark.story
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def test_an_exception_in_the_user_s_code_is_not_retried(scene: Stage) -> None:

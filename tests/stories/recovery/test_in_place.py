@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -15,7 +14,7 @@ from deployments.cli.logs import incarnations
 from deployments.cli.report import report_document
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, Tile
 from tasks.runs.submit import attempt_token
-from tests.support.harness.stages import PROFILE, Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import PROFILE, Stage, incident, outcomes, succeeded
 from tests.support.trainers.plain_ranks import weights_of_plain_ranks
 from workflows.labels import COORDINATOR_PORT
 from workflows.model.attempt import Signal
@@ -25,12 +24,6 @@ pytestmark = pytest.mark.story
 STEP_COUNT = 160
 """Eight seconds: on a busy machine a fault comes late."""
 STEPS = (f"steps={STEP_COUNT}",)
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,10 @@ import pytest
 from tasks.embedded.runtime import processes
 from tasks.embedded.start_keeper import keeper_lock
 from tasks.embedded.store import locks
-from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows.model.records import Story
 
 pytestmark = pytest.mark.story
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def break_keeper(scene: Stage) -> Path:

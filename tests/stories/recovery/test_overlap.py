@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,18 +12,12 @@ import flows.train
 from profiles.errors import Refused
 from profiles.resolve import Resolved
 from profiles.vocabulary import FaultClass, RunState
-from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows import labels
 from workflows.model.records import AttemptRecord, RequestRecord
 
 pytestmark = pytest.mark.story
 TOKEN_MISSING = "CreateContainerConfigError"
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from profiles.vocabulary import Action, FaultClass, RunState
-from tests.support.harness.stages import Stage, incident, stage
+from tests.support.harness.stages import Stage, incident
 
 pytestmark = pytest.mark.story
 
@@ -37,12 +36,6 @@ CAUSES: dict[str, tuple[FaultClass, Action, str]] = {
     "segmentation_fault": (F.USER_CODE, A.NEW_ATTEMPT, "signal 11"),
     "wrong_argument": (F.CONFIG, A.GIVE_UP, "error: one of the arguments"),
 }
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def mounts_are_possible() -> bool:

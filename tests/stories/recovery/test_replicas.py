@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,11 @@ import yaml
 
 from deployments.cli.report import report_document
 from profiles.vocabulary import Action, FaultClass
-from tests.support.harness.stages import Stage, beyond_noise, stage, succeeded
+from tests.support.harness.stages import Stage, beyond_noise, succeeded
 
 pytestmark = pytest.mark.story
 STEPS, SECONDS = 120, 0.05
 SCRIPT = Path(__file__).parents[2] / "support" / "trainers" / "replicas_train.py"
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def profile(folder: Path) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from profiles.vocabulary import Action, FaultClass, VerdictWord
-from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows.model.attempt import Signal
 from workflows.model.cluster import pod_of
 from workflows.model.records import IncidentRecord, Story, Told
@@ -17,12 +15,6 @@ pytestmark = pytest.mark.story
 SLOW = "slow-rank:1,factor=20"
 """It may run for 2.5 ms of every 50: however busy the machine is, its peers are faster."""
 SLOW_STEPS = ("steps=400", "recovery.straggler.leave=true")
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def node_of(scene: Stage, rank: int) -> str:

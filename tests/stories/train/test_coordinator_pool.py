@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from profiles.loading import load
-from tests.support.harness.stages import Stage, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, outcomes, succeeded
 from workflows import labels
 
 pytestmark = pytest.mark.story
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 @pytest.fixture

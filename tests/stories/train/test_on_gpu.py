@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from tests.stories.train.test_unchanged_script import (
     weights,
     weights_of_a_calm_run,
 )
-from tests.support.harness.stages import Stage, stage
+from tests.support.harness.stages import Stage
 from workflows.programs.launcher import usage
 
 pytestmark = pytest.mark.story
@@ -40,12 +39,6 @@ def gpu() -> None:
     python = python_with_torch()
     if not python or subprocess.run([python, "-c", SEES_A_GPU], check=False, capture_output=True).returncode:
         pytest.skip("NO GPU HERE: ranks that begin again on one are not tried")
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def holders() -> set[int]:

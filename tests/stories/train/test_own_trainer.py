@@ -7,14 +7,13 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deployments.cli.report import report_document
 from profiles.vocabulary import Action, FaultClass, NodeAction, Tile, VerdictWord
-from tests.support.harness.stages import Stage, incident, numbers_are_unique, outcomes, stage, succeeded
+from tests.support.harness.stages import Stage, incident, numbers_are_unique, outcomes, succeeded
 from tests.support.trainers.own_trainer import PROFILE, RESTARTS, by_hand
 from workflows.model.records import AttemptRecord
 from workflows.programs.checkpoints.proofs import read_proofs
@@ -29,12 +28,6 @@ FAULT_AT = 12
 def unfailed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model that the program makes by itself in as many passes; beside it the data."""
     return by_hand(tmp_path_factory.mktemp("by-hand"), STEPS)
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def begin(scene: Stage, profile: Path, unfailed: Path) -> Stage:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.harness.stages import Stage, stage, succeeded
+from tests.support.harness.stages import Stage, succeeded
 from workflows.model.records import AttemptRecord
 
 pytestmark = pytest.mark.story
 SHORT = ("steps=120", "checkpoint.interval_steps=4", "recovery.in_place_restarts=0")
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def advised(scene: Stage, *overrides: str) -> None:

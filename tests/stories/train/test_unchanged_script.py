@@ -9,7 +9,6 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,6 @@ def python_with_torch() -> str:
 
 
 needs_torch = pytest.mark.skipif(not python_with_torch(), reason="NO TORCH HERE: an unchanged script is not tried")
-
-
-@pytest.fixture
-def scene(prefect_server: str) -> Iterator[Stage]:
-    with stage(prefect_server) as made:
-        yield made
 
 
 def profile(folder: Path, *more: str, script: str = "plain_ddp.py") -> Path:

@@ -101,7 +101,7 @@ def rows(topic: str, folder: Path = FOLDER) -> Callable[[Test], Test]:
 
     def decorate(test: Test) -> Test:
         found = tables(topic, folder)[test.__name__.removeprefix("test_")]
-        hints, parameters = get_type_hints(test), inspect.signature(test).parameters
+        hints, parameters = get_type_hints(test, include_extras=True), inspect.signature(test).parameters
         named = {column for row in found for column in row.columns}
         types = {name: hints[name] for name in parameters if name in named}
         defaults = {name: parameters[name].default for name in types}

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases.rows import rows
+
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "deployments" / "images").glob("*.Dockerfile"))
 BASE = "python:3.11-slim@${BASE_DIGEST}"
@@ -66,20 +68,7 @@ def test_it_starts_what_the_built_image_starts(path: Path, entry: str) -> None:
     assert json.loads(said["ENTRYPOINT"]) == [entry]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (f"FROM {BASE}\n", "FROM python:3.11-slim\n"),
-        ("USER 65532:65532\n", ""),
-        ("USER 65532:65532\n", "USER root\n"),
-        ("COPY profiles profiles", "COPY . ."),
-        ("COPY profiles profiles", "ADD secrets.tar /"),
-        (" -c constraints.txt", ""),
-        ("ENV PRIMUS_HOME", "ENV PRIMUS_TOKEN=x PRIMUS_HOME"),
-        ("ARG BASE_DIGEST", "ARG BASE_DIGEST=latest"),
-        ('ENTRYPOINT ["primus"]', "ENTRYPOINT primus"),
-    ],
-)
+@rows("deployments/dockerfiles")
 def test_each_slip_is_seen(before: str, after: str) -> None:
     text = FILES[0].read_text(encoding="utf-8")
     assert before in text

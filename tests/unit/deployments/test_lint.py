@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases.rows import rows
 from tests.support.harness.commands import primus_here
 from workflows.lint.subject import SCHEMAS
 
@@ -63,17 +64,7 @@ def test_objects_of_a_list_count_one_by_one(tmp_path: Path) -> None:
     assert found[1]["findings"][0]["path"] == "spec.ports"
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("a: [", "is not valid YAML"),
-        ("- 1\n", "document 1: must be an object, got list"),
-        (None, "FILE: cannot be read"),
-        ("kind: List\nitems: [1]\n", "document 1: items[0]: must be an object, got int"),
-        ("kind: Workflow\nmetadata: x\n", "document 1: metadata: must be an object, got str"),
-        ("kind: Service\nspec: [1]\n", "document 1: spec: must be an object, got list"),
-    ],
-)
+@rows("deployments/lint")
 def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str | None, told: str) -> None:
     file = tmp_path / "x.yaml"
     if text is not None:

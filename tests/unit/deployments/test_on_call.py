@@ -26,6 +26,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.processes import process_start
 from tasks.runs.open import open_run
 from tasks.settings import Settings, localised
+from tests.support.cases.rows import rows
 from workflows.model.records import (
     ActionRecord,
     ApprovalRecord,
@@ -130,31 +131,7 @@ def test_incidents_of_one_run_tell_everything(say: Say, asked: str) -> None:
     assert "still open: no step was completed since" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("incidents", "--class", "node-lost"), "--class: 'node-lost' is unknown; choose one of"),
-        (("incidents", "--since", "yesterday"), "--since: 'yesterday' is neither"),
-        (("incidents", "--run", "day"), "the ledger knows no run day"),
-        (("incidents", "--limit", "-1"), "--limit: is the number of incidents"),
-        (("runs", "--state", "dead"), "--state: 'dead' is unknown; choose one of pending"),
-        (("runs", "--limit", "-1"), "--limit: is the number of runs"),
-        (("fleet", "--by", "colour"), "--by: 'colour' is unknown; choose one of rack"),
-        (("fleet", "--only", "colour=red"), "--only: must be FIELD=VALUE with one of"),
-        (("fleet", "--only", "state"), "--only: must be FIELD=VALUE"),
-        (("nodes", "node-77"), "local knows no node node-77"),
-        (("nodes", "a", "b"), "NODE: name one node"),
-        (("nodes", "cordon"), "primus nodes cordon NODE --why TEXT"),
-        (("nodes", "cordon", "node-1"), "--why: say why"),
-        (("nodes", "release", "node-77", "--why", "x"), "local has no node node-77"),
-        (("approve", "q-9", "--why", "x"), "q-9"),
-        (("approve", "q-1"), "--why: say why"),
-        (("failover", "day"), "the ledger knows no run day"),
-        (("status", "day", "--follow"), "the ledger knows no run day"),
-        (("pause",), "RUN: name one run, or say --all"),
-        (("ledger", "--run", "day"), "the ledger knows no run day"),
-    ],
-)
+@rows("deployments/on_call")
 def test_wrong_usage_says_what_to_do_and_touches_nothing(
     say: Say, asked: str, ledger: Ledger, cluster: Any, words: tuple[str, ...], said: str
 ) -> None:

@@ -9,34 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.embedded.runtime.environment import MissingReferenceError, Pod, content_of, expand, variables
+from tests.support.cases.rows import rows
 
 KNOWN = {"VAR": "value", "EMPTY": "", "A B": "blank"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", ""),
-        ("plain", "plain"),
-        ("$(VAR)", "value"),
-        ("a$(VAR)b$(VAR)", "avaluebvalue"),
-        ("$(EMPTY)", ""),
-        ("$(NOBODY)", "$(NOBODY)"),
-        ("$$(VAR)", "$(VAR)"),
-        ("$$$(VAR)", "$value"),
-        ("$$$$(VAR)", "$$(VAR)"),
-        ("$(VAR", "$(VAR"),
-        ("$VAR", "$VAR"),
-        ("$", "$"),
-        ("$$", "$"),
-        ("cost: 5$", "cost: 5$"),
-        ("$()", "$()"),
-        ("$(A B)", "blank"),
-        ("$($(VAR))", "$($(VAR))"),
-        ("${VAR}", "${VAR}"),
-        ("$(VAR)$(", "value$("),
-    ],
-)
+@rows("embedded/environment")
 def test_expansion(text: str, expected: str) -> None:
     assert expand(text, KNOWN) == expected
 
@@ -69,22 +47,7 @@ OBJECTS: dict[tuple[str, str], dict[str, Any]] = {
 POD = Pod(MANIFEST, lambda kind, name: OBJECTS.get((kind, name)))
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("metadata.name", "p"),
-        ("metadata.namespace", "ns"),
-        ("metadata.uid", "u"),
-        ("metadata.labels['app']", "x"),
-        ("metadata.labels['a.b/c']", "y"),
-        ("metadata.labels['no']", ""),
-        ("metadata.annotations['n']", "1"),
-        ("metadata.labels", 'a.b/c="y"\napp="x"'),
-        ("spec.nodeName", "node-7"),
-        ("spec.serviceAccountName", "default"),
-        ("status.podIP", "127.1.2.3"),
-    ],
-)
+@rows("embedded/environment")
 def test_fields(path: str, expected: str) -> None:
     assert POD.field(path) == expected
 
@@ -98,15 +61,7 @@ def value_of(**source: Any) -> dict[str, str]:
     return variables({"env": [{"name": "X", "valueFrom": source}]}, POD, {}, {})
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ({"secretKeyRef": {"name": "s", "key": "a"}}, {"X": "hi"}),
-        ({"configMapKeyRef": {"name": "c", "key": "k"}}, {"X": "v"}),
-        ({"secretKeyRef": {"name": "s", "key": "no", "optional": True}}, {}),
-        ({"configMapKeyRef": {"name": "no", "key": "k", "optional": True}}, {}),
-    ],
-)
+@rows("embedded/environment")
 def test_references(source: dict[str, Any], expected: dict[str, str]) -> None:
     assert value_of(**source) == expected
 

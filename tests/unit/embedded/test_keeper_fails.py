@@ -1,4 +1,7 @@
-"""A keeper that ends at every start: whoever needs it is told, it is started more rarely, and it heals by itself."""
+"""A keeper that ends at every start: whoever needs it is told, it is started more rarely, and it heals by itself.
+
+What is asked of a keeper while it is busy is done before it sleeps.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from profiles.errors import Unavailable
 from tasks.embedded.api import EmbeddedCluster
+from tasks.embedded.control.keeper import Keeper
 from tasks.embedded.runtime import processes
 from tasks.embedded.start_keeper import (
     FEW,
@@ -28,6 +33,7 @@ from tasks.embedded.start_keeper import (
     demand_keeper,
     failures_path,
     keeper_lock,
+    look_mark,
     note_start,
     read_failures,
     write_failure,
@@ -348,3 +354,92 @@ def test_a_start_counts_as_the_moment_to_wait_from(tmp_path: Path) -> None:
     found = read_failures(root)
     assert found is not None
     assert found.at > a_while_ago + 5.0
+
+
+@dataclass
+class Ready:
+    """A descriptor that a sleeper wakes from at once."""
+
+    reader: int
+    writer: int
+
+    @property
+    def answers(self) -> int:
+        return self.reader
+
+
+@dataclass
+class Lives:
+    """No process to watch; an answer of the zygote says that it is gone, which ends the keeper."""
+
+    descriptors: tuple[int, ...] = ()
+
+    def answers(self) -> bool:
+        return False
+
+
+@dataclass
+class Rounds:
+    """A reconciler whose first round is disturbed: somebody asks while it has taken up all changes already."""
+
+    root: Path
+    silent: int
+    looks: list[int] = field(default_factory=list[int])
+    number: int = 0
+    lives: Lives = field(default_factory=Lives)
+
+    @property
+    def cache(self) -> Rounds:
+        return self
+
+    @property
+    def reader(self) -> Rounds:
+        return self
+
+    @property
+    def notifier(self) -> int:
+        """Nothing is heard of the wish: its event was read with the others of this round."""
+        return self.silent
+
+    def look_again(self) -> None:
+        self.looks.append(self.number)
+
+    def run(self) -> None:
+        self.number += 1
+        if self.number == 1:
+            Path(look_mark(str(self.root))).touch()
+
+    def pending(self) -> bool:
+        return True
+
+    def wake_at(self) -> float | None:
+        return None
+
+
+@pytest.fixture
+def ready() -> Iterator[Ready]:
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+    yield Ready(reader, writer)
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    reader, writer = os.pipe()
+    yield reader
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_wish_of_a_busy_moment_is_not_slept_over(tmp_path: Path, ready: Ready, silent: int) -> None:
+    (tmp_path / "changes").mkdir()
+    rounds = Rounds(tmp_path, silent)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        Keeper(str(tmp_path), cast(Any, ready), cast(Any, rounds), 60.0).run(-1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert rounds.looks == [1]
+    assert rounds.number == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,146 +14,23 @@ from profiles.errors import NotFound, ProfileError, Refused
 from tasks.embedded.api import EmbeddedCluster
 from tasks.embedded.schema.validate import validate
 from tasks.embedded.spec import ImageSpec, NodeSpec, Spec
+from tests.support.builders.manifests import with_field
+from tests.support.cases.rows import rows
 from tests.support.harness.embedded_stage import cluster, jobset, pod, role
-
-
-def put(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy with the value at a path like `spec.containers.0.env`."""
-    changed = copy.deepcopy(manifest)
-    target: Any = changed
-    *way, last = path.split(".")
-    for key in way:
-        target = target[int(key)] if isinstance(target, list) else target.setdefault(key, {})
-    if isinstance(target, list):
-        target[int(last)] = value
-    else:
-        target[last] = value
-    return changed
-
 
 POD = pod("p", "true")
 SET = jobset("j", role("t", 1, "true"))
 JOB = "spec.replicatedJobs.0.template.spec"
 
 
-@pytest.mark.parametrize(
-    ("manifest", "at", "value", "path", "says"),
-    [
-        (POD, "kind", "Deployment", "kind", "is none of"),
-        (POD, "kind", "Job", "kind", "apply a JobSet"),
-        (POD, "apiVersion", "v2", "apiVersion", "is not 'v1'"),
-        (POD, "metadata", [], "metadata", "needs a name"),
-        (POD, "metadata.name", "Upper", "metadata.name", "is no name"),
-        (POD, "metadata.name", "x" * 64, "metadata.name", "at most 63"),
-        (POD, "metadata.name", 7, "metadata.name", "text is needed"),
-        (POD, "metadata.namespace", "other", "metadata.namespace", "is not this cluster's"),
-        (POD, "metadata.labels", {"a": 1}, "metadata.labels[a]", "quote it"),
-        (POD, "metadata.labels", {"a": "no good"}, "metadata.labels[a]", "no label value"),
-        (POD, "metadata.oops", 1, "metadata.oops", "unknown field"),
-        (POD, "spec.contaners", [], "spec.contaners", "did you mean containers?"),
-        (POD, "spec.containers", [], "spec.containers", "at least one"),
-        (POD, "spec.containers", "x", "spec.containers", "a list is needed"),
-        (POD, "spec.containers.0", "x", "spec.containers[0]", "an object is needed"),
-        (POD, "spec.containers.0.name", "", "spec.containers[0].name", "missing"),
-        (POD, "spec.containers.0.image", None, "spec.containers[0].image", "missing"),
-        (POD, "spec.containers.0.lifecycle", {}, "spec.containers[0].lifecycle", "does not run this field"),
-        (POD, "spec.containers.0.livenessProbe", {}, "spec.containers[0].livenessProbe", "does not run this field"),
-        (POD, "spec.containers.0.command", "sh", "spec.containers[0].command", "a list of texts"),
-        (POD, "spec.containers.0.command", ["sleep", 1], "spec.containers[0].command", "quote numbers"),
-        (POD, "spec.containers.0.env", [{"value": "x"}], "spec.containers[0].env[0].name", "missing"),
-        (
-            POD,
-            "spec.containers.0.env",
-            [{"name": "X", "valueFrom": {"resourceFieldRef": {}}}],
-            "spec.containers[0].env[0].valueFrom.resourceFieldRef",
-            "does not run this field",
-        ),
-        (
-            POD,
-            "spec.containers.0.env",
-            [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "status.phase"}}}],
-            "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath",
-            "is none of",
-        ),
-        (
-            POD,
-            "spec.containers.0.volumeMounts",
-            [{"name": "v", "mountPath": "/v"}],
-            "spec.containers[0].volumeMounts[0].name",
-            "no volume 'v'",
-        ),
-        (
-            POD,
-            "spec.containers.0.volumeMounts",
-            [{"name": "v", "mountPath": "v"}],
-            "spec.containers[0].volumeMounts[0].mountPath",
-            "must begin with /",
-        ),
-        (
-            POD,
-            "spec.containers.0.volumeMounts",
-            [{"name": "v", "mountPath": "/v", "subPath": "../up"}],
-            "spec.containers[0].volumeMounts[0].subPath",
-            "stay inside",
-        ),
-        (
-            POD,
-            "spec.containers.0.resources",
-            {"limits": {"cpu": "many"}},
-            "spec.containers[0].resources.limits[cpu]",
-            "is no quantity",
-        ),
-        (POD, "spec.restartPolicy", "Sometimes", "spec.restartPolicy", "is none of"),
-        (POD, "spec.volumes", [{"name": "v"}], "spec.volumes[0]", "one source"),
-        (POD, "spec.volumes", [{"name": "v", "nfs": {}}], "spec.volumes[0].nfs", "does not run this field"),
-        (POD, "spec.terminationGracePeriodSeconds", "30", "spec.terminationGracePeriodSeconds", "a whole number"),
-        (POD, "spec.hostNetwork", "yes", "spec.hostNetwork", "true or false"),
-        (POD, "spec.topologySpreadConstraints", [], "spec.topologySpreadConstraints", "does not run this field"),
-        (SET, "spec.replicatedJobs", [], "spec.replicatedJobs", "at least one"),
-        (SET, "spec.failurePolicy.maxRestarts", 1, "spec.failurePolicy.maxRestarts", "only 0"),
-        (SET, "spec.failurePolicy.rules", [], "spec.failurePolicy.rules", "does not run this field"),
-        (
-            SET,
-            "spec.startupPolicy",
-            {"startupPolicyOrder": "InOrder"},
-            "spec.startupPolicy.startupPolicyOrder",
-            "is none of",
-        ),
-        (SET, "spec.successPolicy", {"operator": "Most"}, "spec.successPolicy.operator", "is none of"),
-        (
-            SET,
-            "spec.successPolicy",
-            {"targetReplicatedJobs": ["x"]},
-            "spec.successPolicy.targetReplicatedJobs[0]",
-            "no replicated job 'x'",
-        ),
-        (SET, "spec.coordinator", {"replicatedJob": "x"}, "spec.coordinator.replicatedJob", "is none of t"),
-        (SET, "metadata.name", "j" * 55, "metadata.name", "longer than 63"),
-        (SET, f"{JOB}.completionMode", "NonIndexed", "spec.replicatedJobs[0].template.spec.completionMode", "none of"),
-        (SET, f"{JOB}.parallelism", -1, "spec.replicatedJobs[0].template.spec.parallelism", "negative"),
-        (SET, f"{JOB}.backoffLimitPerIndex", 1, "spec.replicatedJobs[0].template.spec.backoffLimitPerIndex", "not run"),
-        (
-            SET,
-            f"{JOB}.template.spec.restartPolicy",
-            "Always",
-            "spec.replicatedJobs[0].template.spec.template.spec.restartPolicy",
-            "OnFailure or Never",
-        ),
-        (
-            SET,
-            f"{JOB}.podFailurePolicy",
-            {"rules": [{"action": "Explode", "onExitCodes": {"operator": "In", "values": [1]}}]},
-            "spec.replicatedJobs[0].template.spec.podFailurePolicy.rules[0].action",
-            "is none of",
-        ),
-    ],
-)  # fmt: skip
-def test_refused_by_path(manifest: dict[str, Any], at: str, value: Any, path: str, says: str) -> None:
+@rows("embedded/refused")
+def test_refused_by_path(kind: str, at: str, value: Any, reason: str, path: str = "") -> None:
+    manifest = {"Pod": POD, "JobSet": SET}[kind]
     validate(manifest, "default")
     with pytest.raises(Refused) as refused:
-        validate(put(manifest, at, value), "default")
-    assert refused.value.path == path
-    assert says in refused.value.reason
+        validate(with_field(manifest, at, value), "default")
+    assert refused.value.path == (path or at)
+    assert reason in refused.value.reason
 
 
 JSON = st.recursive(
@@ -174,7 +50,7 @@ PLACES = [
 @given(st.sampled_from([POD, SET]), st.sampled_from(PLACES), JSON)
 def test_anything_malformed_is_refused_and_never_crashes(manifest: dict[str, Any], at: str, value: Any) -> None:
     try:
-        changed = put(manifest, at, value)
+        changed = with_field(manifest, at, value)
     except (KeyError, TypeError, IndexError):
         return
     with contextlib.suppress(Refused):
@@ -189,7 +65,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
 
 def test_a_refused_manifest_leaves_nothing(one: EmbeddedCluster) -> None:
     with pytest.raises(Refused):
-        one.apply(put(POD, "spec.oops", 1))
+        one.apply(with_field(POD, "spec.oops", 1))
     assert one.list("Pod") == []
     assert one.processes() == []
 

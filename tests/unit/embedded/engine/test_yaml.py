@@ -15,51 +15,10 @@ from hypothesis import strategies as st
 
 from tasks.embedded.engine.yaml_text import YamlError, read_yaml
 from tasks.embedded.start_keeper import keeper_command, keeper_environment
-
-WRITTEN_BY_PEOPLE = [
-    """apiVersion: v1 # a comment
-kind: Pod
-metadata: {name: x, labels: {a: "b", c: 'd'}}
-spec:
-  containers:
-  - name: main
-    image: "a:1"
-    command: [sh, -c]
-    args:
-      - |
-        echo hi
-          deeper
-
-        done
-      - >-
-        folded text
-        here
-
-        paragraph
-    env:
-    - {name: A, value: "1"}
-    -   name: B
-        value: plain text
-          continued
-  empty: {}
-  list: []
-  none:
-  n: ~
-  url: http://x:80/y#z
-  "quoted key": 'it''s'
-""",
-    "---\na:\n- b\n- - c\n  - d\n-\n  e: 1\n",
-    'a: "line one\n  line two\\\n  joined \\u0041"\nb:\n  - x: 1\n    y:\n    - 2\n  # comment\n',
-    "a: 0x1F\nb: 1_000\nc: 010\nd: -1.5\ne: .5\nf: yes\ng: Off\nh: 1e3\ni: .inf\n",
-    "a: |\n\n  x\n\n\n",
-    "a: &x {b: 1}\nc: *x\nd: {<<: *x, e: 2}\n",
-    "[a, b]",
-    "just text",
-    "",
-]
+from tests.support.cases.rows import rows
 
 
-@pytest.mark.parametrize("text", WRITTEN_BY_PEOPLE)
+@rows("embedded/engine/yaml")
 def test_what_people_write_is_read_as_pyyaml_reads_it(text: str) -> None:
     assert read_yaml(text) == yaml.safe_load(text)
 
@@ -68,25 +27,7 @@ def test_times_dates_and_keys_are_texts_as_for_kubernetes() -> None:
     assert read_yaml("a: 1:30\nb: 2026-01-02\n3: c\ntrue: d") == {"a": "1:30", "b": "2026-01-02", "3": "c", "true": "d"}
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("a: 1\nb: *x", "line 2: found undefined alias"),
-        ("a: 1\nb: &x [*x]", "line 2: found unconstructable recursive node"),
-        ("a: !t x", "line 1: could not determine a constructor for the tag '!t'"),
-        ("a: b: c", "line 1: mapping values are not allowed"),
-        ("a:\n\t- x", "line 2: found character"),
-        ("a: [1, 2}", "line 1: "),
-        ("a: 'x", "line 1: found unexpected end of stream"),
-        ("a: 1\na: 2", "line 2: 'a' stands twice"),
-        ("a: 1\n---\nb: 2", "line 2: but found another document"),
-        ("a: 1\n  b: 2", "line 2: mapping values are not allowed"),
-        ("a:\n  b: 1\n    c: 2", "line 3: mapping values are not allowed"),
-        ("a: 'x' y", "line 1: "),
-        ("a: |x\n  b", "line 1: "),
-        ("a: \x01", "not allowed"),
-    ],
-)
+@rows("embedded/engine/yaml")
 def test_what_is_not_read_is_refused_with_its_line(text: str, part: str) -> None:
     with pytest.raises(YamlError) as error:
         read_yaml(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -23,13 +23,6 @@ SAID = (
     b"GET /status HTTP/1.1\r\nAuthorization: Bearer wrong\r\n\r\n",
 )
 """Nothing, another protocol, half a head, half a body, a wrong token."""
-
-
-@pytest.fixture
-def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
-    one = GangOnLoopback(tmp_path)
-    yield one
-    one.close()
 
 
 @contextlib.contextmanager

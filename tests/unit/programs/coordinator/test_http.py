@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows
 from workflows.programs.coordinator.main import Options, parse
 from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.store import ExpectedGang
@@ -43,19 +44,7 @@ def test_an_empty_token_opens_nothing() -> None:
     assert ask(Coordinator(ExpectedGang("trainer"), {}), "GET", "/status", token="").status == 401
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "query", "status"),
-    [
-        ("GET", "/v1/join", {}, {}, 404),
-        ("POST", "/v1/join", {"role": "trainer"}, {}, 400),
-        ("POST", "/v1/join", {"role": "trainer", "pod_index": "x"}, {}, 400),
-        ("POST", "/v1/join", {"role": "trainer", "pod_index": 4}, {}, 409),
-        ("POST", "/v1/report", {"role": "trainer", "pod_index": 0}, {}, 404),
-        ("GET", "/v1/rendezvous", {}, {}, 400),
-        ("GET", "/v1/steps", {}, {"since": "x"}, 400),
-        ("POST", "/v1/publish", {"incarnation": 1}, {}, 400),
-    ],
-)
+@rows("programs/coordinator/http")
 def test_a_request_that_is_wrong_is_answered_with_what_is_wrong(
     coordinator: Coordinator, method: str, path: str, body: Any, query: dict[str, str], status: int
 ) -> None:
@@ -207,14 +196,7 @@ def test_limits_come_from_flags_and_0_means_that_none_is_known() -> None:
     assert parse([]).gang.hang.init_seconds == float("inf")
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [
-        *("--pods=0", "--pods=many", "--colour=red", "--processes-per-node=-1", "--restarts=-1"),
-        *("--hang-init-seconds=-1", "--hang-init-seconds=nan", "--hang-step-factor=1", "--straggler-ratio=1"),
-        *("--hang-step-floor-seconds=0", "--hang-announces=yes", "--straggler-windows=0"),
-    ],
-)
+@rows("programs/coordinator/http")
 def test_wrong_options_are_named(flag: str) -> None:
     with pytest.raises(UsageError, match=flag.partition("=")[0]):
         parse([flag])

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.recovery import StragglerLimits
+from tests.support.cases.rows import rows
 from workflows.programs.coordinator.step_change import BASELINE_STEPS, Cusum, StepTimeChange, attribute_change
 from workflows.programs.coordinator.stragglers import (
     SAMPLE,
@@ -28,26 +29,7 @@ LIMITS = Limits()
 INF = math.inf
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ([1.0, 1.01, 0.99, 1.0, 1.02, 2.0], [5]),
-        ([1.0, 1.01, 0.99, 1.0, 1.02, 1.09], []),  # far out, but not a tenth
-        ([1.0, 1.3, 0.7, 1.1, 0.9, 1.4, 0.6, 1.25], []),  # a tenth, but all of them differ as much
-        ([1.0] * 5 + [1.09], []),
-        ([1.0] * 5 + [1.11], [5]),  # spread 0 counts as a hundredth
-        ([1.0] * 5 + [INF], []),  # who is not known is not slow
-        ([3.0] * 6, []),
-        ([1.0, 2.0], [1]),
-        ([1.0, 1.09], []),
-        ([1.0, 1.2, 1.0], [1]),
-        ([1.0, 2.0, 2.1], []),  # one is fast, that is all
-        ([2.0], []),
-        ([2.0, INF], []),
-        ([], []),
-        ([2.0, 2.0, 1.0, 1.0, 1.0], [0, 1]),
-    ],
-)
+@rows("programs/coordinator/straggler")
 def test_one_window(values: list[float], named: list[int]) -> None:
     assert [one.rank for one in find_slow_ranks(values, LIMITS)] == named
 

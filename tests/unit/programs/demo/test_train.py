@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows
 from tests.support.running.waiting import patience
 from workflows.programs.checkpoints import manifest
 from workflows.programs.demo import checkpoint, model, train
@@ -298,15 +299,7 @@ def test_options_survive_the_command_line(wanted: train.Options) -> None:
     assert train.parse(wanted.argv()) == wanted
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ('{"fault": "nan", "rank": 1, "step": 5}', checkpoint.Fault("nan", 1, 5)),
-        ('{"fault": "oom", "rank": 0, "step": null}', checkpoint.Fault("oom", 0, 0)),
-        ("exception-rank:3", checkpoint.Fault("exception", 3, 0)),
-        ("nan-rank:1,step=20\n", checkpoint.Fault("nan", 1, 20)),
-    ],
-)
+@rows("programs/demo/train")
 def test_requests_for_faults(text: str, fault: checkpoint.Fault) -> None:
     assert checkpoint.parse(text) == fault
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases.rows import rows
 from tests.support.cases.tool_samples import printed
 from tests.support.harness.health_daemons import (
     IDLE,
@@ -33,8 +34,6 @@ from workflows.programs.health.main import start_daemon
 from workflows.programs.health.peers import ClusterNodes, Peer
 from workflows.programs.health.query import Status
 from workflows.programs.parsers.text import ParsedOutput, Reading
-
-GPUS = "check=pciebw,remapped,gpupower,dcgm"
 
 
 @pytest.fixture
@@ -255,14 +254,7 @@ def test_defect_15_a_gpu_that_no_tool_tells_of_is_not_healthy(box: Toolbox) -> N
     assert "[[ REMAPPED ROWS ]] ABORT" in told["text"]
 
 
-@pytest.mark.parametrize(
-    ("paths", "verdict"),
-    [
-        ("DCGM GPU Diagnostic.Hardware.GPU Memory", "pass"),
-        ("dcgm_gpu_diagnostic.HARDWare.pcie", "fail"),
-        ("x.y.nothing", "unknown"),
-    ],
-)
+@rows("programs/health/defects")
 def test_defect_16_chosen_tests_of_the_diagnostic_count_alone(box: Toolbox, paths: str, verdict: str) -> None:
     box.prints("dcgmi", diag({"GPU Memory": {0: "Pass"}, "PCIe": {0: "Fail"}}))
     assert made(paths=(paths,)).json("/dcgm")["verdict"] == verdict

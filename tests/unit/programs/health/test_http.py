@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases.rows import rows
 from tests.support.harness.health_daemons import (
     IDLE,
     TOKEN,
@@ -73,29 +74,7 @@ def test_paths_and_their_first_lines(box: Toolbox, target: str, status: int, fir
     assert headers["Content-Type"].startswith("application/json" if target == "/readinessprobe" else "text/plain")
 
 
-@pytest.mark.parametrize(
-    ("target", "open_to_all"),
-    [
-        ("/status?check=remapped", True),
-        ("/dcgm", True),
-        ("/dcgm?r=1", True),
-        ("/ping", True),
-        ("/metrics", True),
-        ("/healthz", True),
-        ("/dcgm?r=2", False),
-        ("/gpumem", False),
-        ("/pvc", False),
-        ("/iperf", False),
-        ("/iperfservers", False),
-        ("/iperfstopservers", False),
-        ("/iperfclients?dstip=127.0.0.1&dstport=1&numclients=1", False),
-        ("/invasive", False),
-        ("/status?check=dcgm&r=3", False),
-        ("/status?host=n0&check=iperf", False),
-        ("/status?host=n0&check=remapped,pvc", False),
-        ("/status?check=gpumem", False),
-    ],
-)
+@rows("programs/health/http")
 def test_what_starts_work_needs_the_token(box: Toolbox, target: str, open_to_all: bool) -> None:
     one = made(run=Told())
     with serving(one) as port:
@@ -300,16 +279,7 @@ def test_a_check_that_crashes_is_unknown_and_the_others_go_on(box: Toolbox) -> N
     ]
 
 
-@pytest.mark.parametrize(
-    ("first", "code", "text", "why"),
-    [
-        ("exec sleep 60", 0, "", "did not end within 0.3 s"),
-        ("kill -9 $$", 0, "", "was ended by signal 9"),
-        ("", 0, "", "nothing was printed"),
-        ("", 9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "driver"),
-        ("", 0, "\x00\xff garbage\n", ""),
-    ],
-)
+@rows("programs/health/http")
 def test_a_tool_that_tells_nothing_leaves_the_check_unknown(
     box: Toolbox, monkeypatch: pytest.MonkeyPatch, first: str, code: int, text: str, why: str
 ) -> None:

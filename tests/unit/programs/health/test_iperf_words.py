@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders.damaged import reaches
+from tests.support.cases.rows import rows
 from workflows.programs.health.iperf_results import (
     Flow,
     IperfMatrix,
@@ -28,20 +29,7 @@ from workflows.programs.health.iperf_results import (
 )
 
 
-@pytest.mark.parametrize(
-    ("query", "wish"),
-    [
-        ({}, IperfRequest(8, 5200, False, "data", 1)),
-        ({"workload": "ring", "pclients": "4", "startport": "6000", "cleanup": ""}, IperfRequest(4, 6000, True)),
-        ({"cleanup": "false"}, IperfRequest(8, 5200, False)),
-        ({"host": "a,b", "source": "a", "job": "None"}, IperfRequest(8, 5200)),
-        ({"serverspernode": "4"}, IperfRequest(1, 5200, False, "data", 4)),
-        ({"clientsperiface": "3", "plane": "data"}, IperfRequest(3, 5200, False, "data", 1)),
-        ({"plane": "mgmt", "pclients": "8", "serverspernode": "9"}, IperfRequest(1, 5200, False, "mgmt", 1)),
-        ({"pclients": "2", "clientsperiface": "3"}, IperfRequest(2, 5200)),
-    ],
-    ids=["nothing", "today", "cleanup-false", "others", "servers", "clients", "management", "both"],
-)
+@rows("programs/health/iperf_words")
 def test_what_is_asked_of_iperf_today_and_of_old(query: dict[str, str], wish: IperfRequest) -> None:
     assert parse_request(query) == wish
 
@@ -54,19 +42,7 @@ def test_each_interface_has_its_servers(clients: int, per_node: int, interfaces:
     assert IperfRequest(clients=clients, servers_per_node=per_node).servers(interfaces) == servers
 
 
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ({"workload": "mesh"}, "workload: must be ring, got 'mesh'"),
-        ({"plane": "control"}, "plane: must be data or mgmt, got 'control'"),
-        ({"pclients": "0"}, "pclients: must be a whole number from 1 to 64, got '0'"),
-        ({"pclients": "65"}, "pclients: must be a whole number from 1 to 64, got '65'"),
-        ({"pclients": "8; reboot"}, "pclients: must be a whole number from 1 to 64, got '8; reboot'"),
-        ({"startport": "80"}, "startport: must be a whole number from 1024 to 65535, got '80'"),
-        ({"startport": "-5200"}, "startport: must be a whole number from 1024 to 65535, got '-5200'"),
-        ({"serverspernode": "9" * 40}, "serverspernode: must be a whole number from 1 to 256, got"),
-    ],
-)
+@rows("programs/health/iperf_words")
 def test_what_cannot_be_asked_of_iperf_is_told_by_its_name(query: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=r"^" + re.escape(said)):
         parse_request(query)
@@ -78,21 +54,7 @@ def test_what_clients_are_asked_for() -> None:
     assert flow_of({"dstip": "fd00::7"}) == Flow("fd00::7", 5200, 8)
 
 
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ({}, "dstip: must be an IP address such as 10.0.0.7, got ''"),
-        ({"dstip": "node-a"}, "dstip: must be an IP address"),
-        ({"dstip": "-h"}, "dstip: must be an IP address"),
-        ({"dstip": "10.0.0.7 --logfile /x"}, "dstip: must be an IP address"),
-        ({"dstip": "224.0.0.1"}, "dstip: must be the address of one machine"),
-        ({"dstip": "0.0.0.0"}, "dstip: must be the address of one machine"),
-        ({"dstip": "fe80::1%eth0"}, "dstip: must be the address of one machine"),
-        ({"dstip": "10.0.0.7", "srcip": "x"}, "srcip: must be an IP address"),
-        ({"dstip": "10.0.0.7", "dstport": "65535", "numclients": "2"}, "dstport: 2 ports from 65535 on end beyond"),
-        ({"dstip": "10.0.0.7", "numclients": "1e3"}, "numclients: must be a whole number from 1 to 64"),
-    ],
-)
+@rows("programs/health/iperf_words")
 def test_clients_go_to_one_machine_only(query: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=r"^" + re.escape(said)):
         flow_of(query)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BeforeValidator
 
+from tests.support.cases.rows import rows
 from workflows.programs.health import labels, node_checks
 from workflows.programs.health import options as health_options
 from workflows.programs.health.gpu_checks import failing, fatal_words, is_fatal, unified
@@ -69,18 +72,7 @@ def test_a_client_that_scans_lines_reads_the_verdict_of_each_check(check: str, v
     assert statuses_in(text) == (["OK"] if verdict == PASS else [STATUS_OF[check]])
 
 
-@pytest.mark.parametrize(
-    ("text", "statuses"),
-    [
-        ("", ["OK"]),
-        ("[[ PCIEBW ]] SUCCESS\n0 0\n", ["OK"]),
-        ("Server Disconnected. ABORT", ["Connection to Server Failed"]),
-        ("[[ GPU-MEM ]] Health Check unsuccessful. FAIL.\nFAIL\n", ["GPU MEM Test Failed"]),
-        ("[[ DCGM ]] FAIL\n[[ DCGM ]] ABORT\n[PING] x ABORT", ["DCGM Failed", "PING Failed"]),
-        ("FAIL", ["OK"]),
-        ("check not supported: foo\n", ["check not supported"]),
-    ],
-)
+@rows("programs/health/words")
 def test_statuses_of_a_text(text: str, statuses: list[str]) -> None:
     assert statuses_in(text) == statuses
 
@@ -107,22 +99,7 @@ def test_only_passes_make_a_pass(verdicts: list[str]) -> None:
     assert (worst(verdicts) == PASS) == (bool(verdicts) and set(verdicts) == {PASS})
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("", Status()),
-        ("host=&check=&batch=&job=&nodelabel=&r=", Status()),
-        ("host=a,b&check=dcgm,ping&batch=2&r=3", Status(("a", "b"), ("dcgm", "ping"), batch=2, level=3)),
-        ("job=ns:app=x&nodelabel=k8s.io/pool=gpu", Status(job="ns:app=x", nodelabel="k8s.io/pool=gpu")),
-        ("check=iperf", Status(checks=(), iperf=True)),
-        (
-            "check=iperf,pciebw&serverspernode=4&clientsperiface=8&plane=data&source=x",
-            Status(checks=("pciebw",), iperf=True),
-        ),
-        ("check=all,gpumem&pingnodes=c", Status(checks=("all", "gpumem"), pingnodes=("c",))),
-        ("host=a&host=b", Status(("a",))),
-    ],
-)
+@rows("programs/health/words")
 def test_status_is_read(query: str, status: Status) -> None:
     assert status_from(read_query(query)) == status
 
@@ -169,37 +146,12 @@ def test_no_query_makes_the_reader_crash(text: str) -> None:
         assert not set(word) & set(" ;&|$`'\"\\<>(){}\n/")
 
 
-@pytest.mark.parametrize(
-    ("query", "works"),
-    [
-        ("", False),
-        ("check=pciebw,remapped,gpupower,dcgm,ping", False),
-        ("check=pciebw&r=3", False),
-        ("check=dcgm&r=2", True),
-        ("check=gpumem", True),
-        ("check=remapped,pvc", True),
-        ("check=iperf", True),
-    ],
-)
+@rows("programs/health/words")
 def test_what_loads_something_is_work(query: str, works: bool) -> None:
     assert status_from(read_query(query)).works() == works
 
 
-@pytest.mark.parametrize(
-    ("status", "path"),
-    [
-        (Status(), "/status?host=n"),
-        (Status(checks=("pciebw",)), "/status?host=n&check=pciebw"),
-        (Status(checks=("dcgm",), level=2), "/status?host=n&check=dcgm&r=2"),
-        (
-            Status(("a", "b"), ("ping", "dcgm"), job="ns:x=y", nodelabel="p/k=v"),
-            "/status?host=n&check=ping,dcgm&job=ns:x=y&nodelabel=p/k=v&pingnodes=a,b&r=1",
-        ),
-        (Status(checks=("all", "gpumem")), "/status?host=n&check=all,gpumem"),
-        (Status(checks=("ping",)), "/status?host=n&check=ping&pingnodes=all"),
-        (Status(checks=("ping",), job="ns:x=y"), "/status?host=n&check=ping&job=ns:x=y&pingnodes=all"),
-    ],
-)
+@rows("programs/health/words")
 def test_one_node_is_asked_for_the_same(status: Status, path: str) -> None:
     assert remote_query(status, "n") == path
 
@@ -235,26 +187,16 @@ def after(marks: dict[str, str], *news: Result, known: tuple[Result, ...] = ()) 
     return marks
 
 
-@pytest.mark.parametrize(
-    ("news", "word"),
-    [
-        ((result(PASS),), "PASS"),
-        ((result(UNKNOWN),), "WARN"),
-        ((result(FAIL, 1, "software.0"),), "WARN"),
-        ((result(FAIL, 1, "pcie.3"),), "EVICT"),
-        ((result(FAIL, 3, "gpu_memory.0"), result(PASS, 1)), "EVICT"),
-        ((result(FAIL, 3, "gpu_memory.0"), result(PASS, 2)), "EVICT"),
-        ((result(FAIL, 3, "gpu_memory.0"), result(UNKNOWN, 3)), "EVICT"),
-        ((result(FAIL, 3, "gpu_memory.0"), result(PASS, 3)), "PASS"),
-        ((result(FAIL, 3, "gpu_memory.0"), result(PASS, 4)), "PASS"),
-        ((result(FAIL, 3, "sm_stress.0"), result(PASS, 1)), "WARN"),
-        ((result(FAIL, 3, "sm_stress.0"), result(PASS, 3)), "PASS"),
-        ((result(FAIL, 1, "pcie.0"), result(FAIL, 3, "sm_stress.0"), result(PASS, 1)), "WARN"),
-        ((result(FAIL, check="pciebw"),), "WARN"),
-        ((result(FAIL, check="ping"),), ""),
-    ],
-)
-def test_the_health_label(news: tuple[Result, ...], word: str) -> None:
+def result_of(told: dict[str, Any]) -> Result:
+    failed = told.get("failed", ())
+    return result(told["verdict"], told.get("level", 1), *failed, check=told.get("check", "dcgm"))
+
+
+AResult = Annotated[Result, BeforeValidator(result_of)]
+
+
+@rows("programs/health/words")
+def test_the_health_label(news: list[AResult], word: str) -> None:
     assert after({}, *news)[HEALTH] == word
 
 
@@ -365,14 +307,7 @@ def test_no_flood_of_paths_makes_a_flood_of_series() -> None:
     assert sum(known.requests().values()) == 1000
 
 
-@pytest.mark.parametrize(
-    ("text", "peers"),
-    [
-        ("", ()),
-        (" a=10.0.0.1 , b=host:99 ", (Peer("a", "10.0.0.1"), Peer("b", "host", 99))),
-        ("a=[fd00::1]:5,b=fd00::2", (Peer("a", "fd00::1", 5), Peer("b", "fd00::2"))),
-    ],
-)
+@rows("programs/health/words")
 def test_peers_are_read(text: str, peers: tuple[Peer, ...]) -> None:
     assert peers_from(text) == peers
 
@@ -415,19 +350,7 @@ def test_pods_and_their_addresses() -> None:
     assert addresses_of({"annotations": {"k8s.v1.cni.cncf.io/network-status": "{broken"}}) == {}
 
 
-@pytest.mark.parametrize(
-    ("resources", "phase", "busy"),
-    [
-        ({"limits": {"nvidia.com/gpu": "1"}}, "Running", True),
-        ({"requests": {"amd.com/gpu": "8"}}, "Pending", True),
-        ({"limits": {"nvidia.com/mig-1g.10gb": "1"}}, "Running", True),
-        ({"limits": {"nvidia.com/gpu": "0"}}, "Running", False),
-        ({"limits": {"cpu": "4"}}, "Running", False),
-        ({"limits": {"nvidia.com/gpu": "1"}}, "Succeeded", False),
-        ({"limits": {"nvidia.com/gpu": "1"}}, "Failed", False),
-        (None, "Running", False),
-    ],
-)
+@rows("programs/health/words")
 @pytest.mark.parametrize("part", ["containers", "initContainers"])
 def test_who_asks_for_gpus(resources: object, phase: str, busy: bool, part: str) -> None:
     spec = {part: [{"resources": resources}]}
@@ -456,17 +379,7 @@ def test_flags_as_autopilot_has_them() -> None:
     assert parse(options.argv()) == options
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--w=often"], "--w: write 90s, 30m, 1h or 1d"),
-        (["--port=70000"], "--port: must be 0 to 65535"),
-        (["--deep-level=1"], "--deep-level: must be 2 to 4"),
-        (["--checks=pciebw,foo"], "--checks: foo; known are pciebw"),
-        (["--nonsense=1"], "--nonsense: no such flag"),
-        (["--label=yes"], "--label: expected true or false"),
-    ],
-)
+@rows("programs/health/words")
 def test_flags_that_make_no_sense(argv: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said.replace("(", r"\(")):
         parse(argv)

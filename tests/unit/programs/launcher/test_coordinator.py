@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ from tests.support.harness.launcher_harness import GangOnLoopback, alive, termin
 from workflows.programs.launcher.prover_child import ProverChild
 from workflows.programs.launcher.termination import EXIT_LAUNCHER_ERROR
 from workflows.wire import CheckpointSeen, line
-
-
-@pytest.fixture
-def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
-    one = GangOnLoopback(tmp_path)
-    yield one
-    one.close()
 
 
 @pytest.mark.parametrize("forgets", [False, True])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows
 from workflows.programs.checkpoints import prover
 from workflows.programs.launcher import prover_child
 from workflows.programs.launcher.options import Options, Rendezvous, make_folders, parse, parse_place, rank_command
@@ -41,16 +42,7 @@ def test_options_round_trip(options: Options) -> None:
     assert parse(options.argv()) == options
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--role=t"], "the command to run is missing"),
-        (["--role=t", "--pods=2", "--", "x"], "--world-size: must be pods times processes per node, 2"),
-        (["--role=t", "--pods=0", "--world-size=0", "--", "x"], "--pods: must be at least 1"),
-        (["--", "x"], "--role"),
-        (["--role=t", "--colour=red", "--", "x"], "--colour"),
-    ],
-)
+@rows("programs/launcher/options")
 def test_wrong_options_are_named(argv: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse(argv)
@@ -62,20 +54,7 @@ def test_a_variable_that_is_no_number_is_named(name: str) -> None:
         parse_place({name: "many"})
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, ["run", "{steps}", "--left=300", "at="]),
-        (
-            {"PRIMUS_RESUME_FROM": "/c/20", "PRIMUS_RESUME_STEP": "20"},
-            ["run", "{steps}", "--left=280", "at=20", "--resume", "/c/20"],
-        ),
-        (
-            {"PRIMUS_RESUME_FROM": "/c/900", "PRIMUS_RESUME_STEP": "900"},
-            ["run", "{steps}", "--left=0", "at=900", "--resume", "/c/900"],
-        ),
-    ],
-)
+@rows("programs/launcher/options")
 def test_the_command_knows_what_to_resume(environment: dict[str, str], expected: list[str]) -> None:
     command = ("run", "{steps}", "--left={remaining_steps}", "at={resume_step}")
     options = Options("t", steps=300, command=command, resume_argument=("--resume", "{resume_from}"))
@@ -145,15 +124,7 @@ def test_the_prover_understands_how_it_is_started() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "environment"),
-    [
-        (Options("t", checkpoint_format="none"), {"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r"}),
-        (Options("t", decides=False), {"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r"}),
-        (Options("t"), {"PRIMUS_CHECKPOINT_DIR": "/c", "PRIMUS_RUN_DIR": "/r", "PRIMUS_POD_INDEX": "1"}),
-        (Options("t"), {"PRIMUS_RUN_DIR": "/r"}),
-    ],
-)
+@rows("programs/launcher/options")
 def test_one_prover_is_enough_and_only_where_there_is_something_to_prove(
     options: Options, environment: dict[str, str]
 ) -> None:

@@ -1,4 +1,7 @@
-"""Launchers and a coordinator as real processes on loopback: good ends, deaths, signals, what is left behind."""
+"""Launchers and a coordinator as real processes on loopback: good ends, deaths, signals, what is left behind.
+
+What a launcher waits for when its ranks have ended.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.cases.rows import rows
 from tests.support.harness.launcher_harness import GangOnLoopback, alive, terminate, until
-from workflows.programs.launcher.termination import EXIT_ENDED_EARLY, EXIT_LAUNCHER_ERROR
+from workflows.programs.launcher.loop import ExitWaits, exit_waits
+from workflows.programs.launcher.termination import EXIT_LAUNCHER_ERROR
 from workflows.programs.runtime.processes import descendants
 from workflows.wire import PhaseSeen, RankEnd, StepSeen
-
-
-@pytest.fixture
-def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
-    one = GangOnLoopback(tmp_path)
-    yield one
-    one.close()
 
 
 def test_a_gang_meets_trains_and_ends_well(gang: GangOnLoopback) -> None:
@@ -154,15 +151,7 @@ def test_sigterm_before_the_gang_is_complete_ends_the_launcher(gang: GangOnLoopb
     assert (gang.message().reason, gang.message().ranks) == ("signalled", [])
 
 
-@pytest.mark.parametrize(
-    ("environment", "code", "detail"),
-    [
-        ({"STEPS": "0"}, EXIT_ENDED_EARLY, "exit 0 without any step of the 10 planned ones"),
-        ({"STEPS": "7"}, EXIT_ENDED_EARLY, "exit 0 after step 7, before the planned last step 10"),
-        ({"STEPS": "10"}, 0, ""),
-        ({"STEPS": "10", "PRIMUS_RESUME_STEP": "10", "PRIMUS_RESUME_FROM": "/c"}, 0, ""),
-    ],
-)
+@rows("programs/launcher/processes")
 def test_exit_0_before_the_planned_last_step_is_no_success(
     gang: GangOnLoopback, environment: dict[str, str], code: int, detail: str
 ) -> None:
@@ -356,3 +345,8 @@ def test_wrong_flags_are_told_where_everybody_looks(gang: GangOnLoopback) -> Non
 def test_a_gang_without_a_coordinator_says_what_is_missing(gang: GangOnLoopback) -> None:
     assert gang.launch(pods=2, PRIMUS_COORDINATOR_URL="").end() == EXIT_LAUNCHER_ERROR
     assert gang.message().detail.startswith("PRIMUS_COORDINATOR_URL: must be set")
+
+
+@rows("programs/launcher/processes")
+def test_a_pod_stays_only_where_there_may_be_a_save(reason: str, saved: bool, expected: ExitWaits) -> None:
+    assert exit_waits(reason, saved) == expected

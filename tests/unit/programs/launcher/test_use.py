@@ -5,19 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from tests.support.cases.rows import rows
 from tests.support.harness.launcher_harness import GangOnLoopback, until
-from tests.unit.programs.probes.test_node import Write, write
 from workflows.programs.launcher import usage
 from workflows.programs.launcher.meter import Meter, UsageSampler
 from workflows.programs.launcher.usage import NvmlLibrary, open_library
 
-__all__ = ["write"]  # the fixture
+Write = Callable[[str, str], None]
 MIB = 1 << 20
 RANK = f"""
 import subprocess, sys
@@ -56,21 +55,7 @@ def test_a_rank_is_counted_with_what_it_started() -> None:
     assert usage.rank_usage({3: rank.pid}) == {}
 
 
-@pytest.mark.parametrize(
-    ("files", "memory"),
-    [
-        ({"memory.current": "900\n", "memory.max": "1000\n", "memory.stat": "anon 1\ninactive_file 300"}, (600, 1000)),
-        ({"memory.current": "900\n", "memory.max": "max\n"}, (900, None)),
-        (
-            {"memory/memory.usage_in_bytes": "70", "memory/memory.limit_in_bytes": "9223372036854771712",
-             "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 30\n"},
-            (40, None),
-        ),
-        ({"memory.current": "what", "memory.stat": "inactive_file"}, (None, None)),
-        ({}, (None, None)),
-    ],
-    ids=["limited", "unlimited", "first version", "nonsense", "none"],
-)  # fmt: skip
+@rows("programs/launcher/use")
 def test_a_pods_memory_is_what_the_kernel_kills_by(
     write: Write, files: dict[str, str], memory: tuple[int | None, int | None]
 ) -> None:
@@ -212,13 +197,6 @@ def test_a_limit_is_said_once_for_the_same_ranks(monkeypatch: pytest.MonkeyPatch
         found = looks.sample(pids)
         assert {"at", "ranks", "nics", "gpus"} <= set(found)
     assert said == ["nearly full"] * 2
-
-
-@pytest.fixture
-def gang(tmp_path: Path) -> Iterator[GangOnLoopback]:
-    one = GangOnLoopback(tmp_path)
-    yield one
-    one.close()
 
 
 def test_what_ranks_use_reaches_the_coordinator(gang: GangOnLoopback) -> None:

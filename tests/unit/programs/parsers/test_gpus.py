@@ -1,11 +1,16 @@
-"""Tools that ask GPUs: nvidia-smi, rocm-smi, amd-smi, DCGM."""
+"""Tools that ask GPUs: nvidia-smi, rocm-smi, amd-smi, DCGM.
+
+What a sound H100 with driver 580 printed, in both of nvidia-smi's forms, a moment apart.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.support.cases.rows import rows
 from tests.support.cases.tool_samples import figures, printed, value, whole, words
 from workflows.programs.parsers.registry import PARSERS
+from workflows.programs.parsers.text import Reading
 
 A100 = "gpu 00000000:10:1c.0"
 H100 = "gpu 00000000:19:00.0"
@@ -51,14 +56,7 @@ def test_the_full_query_is_read(quantity: str, subject: str, expected: float) ->
     assert value(whole("nvidia-smi", "550-query-h100.txt"), quantity, subject) == expected
 
 
-@pytest.mark.parametrize(
-    ("tool", "sample", "gpu", "clocks", "wished"),
-    [
-        ("nvidia-smi", "clocks-v100.txt", "gpu 00000000:00:1e.0", (1530, 877), ["1312 MHz"]),
-        ("nvidia-smi", "550-clocks-h200.txt", "gpu 00000000:53:00.0", (None, None), ["1980 MHz"]),
-        ("amd-smi", "6.1-metric-clock.txt", "gpu 0", (1800, 1200), []),
-    ],
-)
+@rows("programs/parsers/gpus")
 def test_the_most_that_clocks_may_be_and_what_a_person_wished_are_told(
     tool: str, sample: str, gpu: str, clocks: tuple[float | None, float | None], wished: list[str]
 ) -> None:
@@ -68,17 +66,7 @@ def test_the_most_that_clocks_may_be_and_what_a_person_wished_are_told(
     assert [word for name, word, subject, _ in words(parsed) if name == "gpu_clock_set" and subject == gpu] == wished
 
 
-@pytest.mark.parametrize(
-    ("printed_as", "word"),
-    [
-        ("1980 MHz", ["1980 MHz"]),
-        ("N/A", ["no wish"]),
-        ("[N/A]", ["no wish"]),
-        ("Requested functionality has been deprecated", ["no wish"]),
-        ("Unknown Error", []),
-        ("-1 MHz", []),
-    ],
-)
+@rows("programs/parsers/gpus")
 def test_a_driver_without_wished_clocks_says_so_and_an_error_is_no_word(printed_as: str, word: list[str]) -> None:
     table = PARSERS["nvidia-smi"](f"index, clocks.applications.graphics [MHz]\n0, {printed_as}\n")
     query = PARSERS["nvidia-smi"](printed("nvidia-smi", "clocks-v100.txt").replace("1312 MHz", printed_as, 1))
@@ -249,17 +237,7 @@ def test_dcgms_table_is_read_and_its_missing_end_is_told() -> None:
     assert words(row) == [("dcgm_error", "GPU 3 has uncorrectable memory errors and row", "", "")]
 
 
-@pytest.mark.parametrize(
-    ("healthy", "bad", "quantity"),
-    [
-        ("<channel_repair_pending>No<", "<channel_repair_pending>Yes<", "gpu_recovery_needed"),
-        ("<tpc_repair_pending>No<", "<tpc_repair_pending>Yes<", "gpu_recovery_needed"),
-        ("<gpu_recovery_action>None<", "<gpu_recovery_action>Reboot<", "gpu_recovery_needed"),
-        ("<unrepairable_memory>N/A<", "<unrepairable_memory>Yes<", "gpu_replacement_needed"),
-        ("<sram_threshold_exceeded>N/A<", "<sram_threshold_exceeded>Yes<", "gpu_replacement_needed"),
-        ("<remapped_row_failure>No<", "<remapped_row_failure>Yes<", "gpu_replacement_needed"),
-    ],
-)
+@rows("programs/parsers/gpus")
 def test_states_that_come_to_the_same_are_told_as_one_quantity(healthy: str, bad: str, quantity: str) -> None:
     text = printed("nvidia-smi", "590-xml-rtx-pro.txt")
     assert healthy in text
@@ -282,3 +260,37 @@ def test_a_test_of_which_dcgm_only_warns_is_neither_passed_nor_failed() -> None:
     found = PARSERS["dcgm-diag"](text)
     assert found.readings[0].said == ""
     assert found.unknown.startswith("DCGM neither passes nor fails gpu 3 pcie")
+
+
+GPU = "gpu 00000000:00:06.0"
+FORMS = ("580-query-h100.txt", "580-xml-h100.txt")
+MOVING = {"power", "gpu_memory_temperature"}
+
+
+def told(form: str) -> dict[tuple[str, str], Reading]:
+    parsed = whole("nvidia-smi", form)
+    assert (parsed.unknown, parsed.version) == ("", "580.159.04")
+    return {(one.quantity, one.subject.replace("sec-ded", "secded")): one for one in parsed.readings}
+
+
+def test_both_forms_tell_the_same() -> None:
+    text, xml = (told(form) for form in FORMS)
+    assert text.keys() == xml.keys()
+    for key in text.keys() - {key for key in text if key[0] in MOVING}:
+        assert (text[key].value, text[key].word, text[key].unit) == (xml[key].value, xml[key].word, xml[key].unit), key
+
+
+def test_nothing_is_wrong_with_it() -> None:
+    for form in FORMS:
+        found = told(form)
+        for name in ("gpu_replacement_needed", "gpu_recovery_needed", "row_remap_failure", "ecc_uncorrectable"):
+            assert {one.value for key, one in found.items() if key[0] == name} == {0.0}, name
+        assert {one.value for key, one in found.items() if key[0].startswith("throttle_")} == {0.0}
+
+
+def test_figures_are_those_of_the_card() -> None:
+    parsed = whole("nvidia-smi", FORMS[0])
+    assert ("product_name", "NVIDIA H100 80GB HBM3", GPU, "") in words(parsed)
+    figures = {name: value(parsed, name, GPU) for name in ("power_limit", "pcie_generation", "gpu_clock_max")}
+    assert figures == {"power_limit": 700.0, "pcie_generation": 5.0, "gpu_clock_max": 1980.0}
+    assert value(parsed, "gpu_count") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cases.rows import rows
 from tests.support.cases.tool_samples import figures, printed, value, whole, words
 from workflows.programs.parsers.registry import PARSERS
 
@@ -105,17 +106,7 @@ def test_ping_tells_loss_also_where_nothing_came_back() -> None:
     assert value(whole("ping", "iputils-unreachable-written.txt"), "packet_loss", "10.0.0.9") == 100
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "ping: socket: Operation not permitted",
-        "ping: socktype: SOCK_RAW\nping: socket: Operation not permitted\n"
-        "ping: => missing cap_net_raw+p capability or setuid?",
-        "ping: icmp open socket: Operation not permitted",
-        "PING 10.244.189.2 (10.244.189.2): 56 data bytes\nping: permission denied (are you root?)",
-        "ping: Lacking privilege for icmp socket.",
-    ],
-)
+@rows("programs/parsers/hosts")
 def test_a_ping_that_may_open_no_socket_says_what_to_do(said: str) -> None:
     parsed = PARSERS["ping"](said + "\n")
     assert parsed.readings == ()

@@ -9,22 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows
 from workflows.programs.parsers.text import amount, document, figure, measure, number, refusal, whole_lines
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("12", 12.0),
-        (" 12.50 ", 12.5),
-        ("-3.5", -3.5),
-        ("+0.000085454", 8.5454e-05),
-        ("1e3", 1000.0),
-        (".5", 0.5),
-        ("5.", 5.0),
-        ("9" * 18, 1e18),
-    ],
-)
+@rows("programs/parsers/text")
 def test_a_figure_is_read_whole(text: str, value: float) -> None:
     assert figure(text) == value
 
@@ -46,26 +35,7 @@ def test_an_amount_is_never_below_zero() -> None:
     assert amount("0") == 0.0
 
 
-@pytest.mark.parametrize(
-    ("text", "unit", "expected"),
-    [
-        ("67.03 W", "", (67.03, "W")),
-        ("27 C", "", (27.0, "degC")),
-        ("37 °C", "", (37.0, "degC")),
-        ("16x", "", (16.0, "count")),
-        ("81920 MiB", "", (80.0, "GiB")),
-        ("196608 MB", "", (192.0, "GiB")),
-        ("1000Mb/s", "", (1.0, "Gb/s")),
-        ("32 GT/s", "", (32.0, "GT/s")),
-        ("0 %", "", (0.0, "%")),
-        ("41", "C", (41.0, "degC")),
-        ("41", "", (41.0, "count")),
-        ("N/A", "", None),
-        ("12 parsecs", "", None),
-        ("12 34", "", None),
-        ("Unknown!", "", None),
-    ],
-)
+@rows("programs/parsers/text")
 def test_a_measure_is_told_in_our_units(text: str, unit: str, expected: tuple[float, str] | None) -> None:
     assert measure(text, unit) == expected
 

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from workflows.programs.parsers.text import ParsedOutput
-from workflows.programs.probes import gpu_count, node
+from workflows.programs.probes import gpu_count
 from workflows.programs.probes.gpu_count import gpu_devices
 
 Write = Callable[[str, str], None]
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Makes a file of a made-up node, on which no tool is installed."""
-    monkeypatch.setattr(node, "ROOT", str(tmp_path))
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-
-    def make(path: str, text: str) -> None:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-        (tmp_path / path).chmod(0o755)
-
-    return make
 
 
 def device(write: Write, number: int, maker: str, kind: str) -> str:

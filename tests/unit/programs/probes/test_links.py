@@ -9,23 +9,11 @@ from pathlib import Path
 import pytest
 
 from workflows.programs.parsers.text import ParsedOutput
-from workflows.programs.probes import links, node
+from workflows.programs.probes import links
 from workflows.programs.probes.links import nics, pcie_links
 
 Write = Callable[[str, str], None]
 GLOBAL, LOCAL = "0000:0000:0000:0000:0000:ffff:0a00:0001", "fe80:0000:0000:0000:0000:0000:0000:0001"
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Makes a file of a made-up node."""
-    monkeypatch.setattr(node, "ROOT", str(tmp_path))
-
-    def make(path: str, text: str) -> None:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-
-    return make
 
 
 def nic(write: Write, name: str, state: str = "4: ACTIVE", layer: str = "Ethernet", gid: str = GLOBAL) -> str:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders.damaged import damaged, reaches
+from tests.support.cases.rows import rows
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes import run
 from workflows.programs.probes.call import (
@@ -56,24 +57,7 @@ def shell(script: str, number: int = 0, **more: object) -> Call:
     return Call(number, command=("sh", "-c", script), parser="words", **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (shell("sleep 60"), "sh did not end within 0.3 s"),
-        (shell("echo begun; sleep 60"), "sh did not end within 0.3 s; it said: begun"),
-        (shell("echo 7; kill -9 $$"), "sh was ended by signal 9; it said: 7"),
-        (shell(""), "no figure was printed"),
-        (shell("exit 3"), "sh ended with 3: no figure was printed"),
-        (shell("head -c 300 /dev/urandom"), "no figure was printed"),
-        (
-            Call(0, command=("/no/such/tool",), parser="words"),
-            "/no/such/tool cannot be started: No such file or directory",
-        ),
-        (Call(0, command=("echo", "7"), parser="nobody"), "these programs know no parser 'nobody'"),
-        (Call(0, command=("echo", "7"), parser="bad"), "the parser bad crashed: ZeroDivisionError"),
-        (Call(0, probe="nosuch"), "these programs have no probe 'nosuch'"),
-    ],
-)
+@rows("programs/probes/probe")
 def test_what_tells_nothing_is_unknown_with_the_reason(call: Call, said: str) -> None:
     found = execute(call, {}, 0.3 if "sleep" in " ".join(call.command) else 20.0, PARSERS)
     assert found.readings == ()
@@ -298,18 +282,7 @@ def test_calls_that_are_none_are_a_wrong_usage() -> None:
     assert (done.returncode, done.stderr.startswith("probe: no list of calls")) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("told", "places", "subject"),
-    [
-        ("", {"gpu": "3"}, "gpu 3"),
-        ("copy", {"gpu": "3"}, "gpu 3 copy"),
-        ("gpu 3 copy", {"gpu": "3"}, "gpu 3 copy"),
-        ("gpu 31", {"gpu": "3"}, "gpu 3 gpu 31"),
-        ("8 bytes", {"nic": "mlx5_1"}, "mlx5_1 8 bytes"),
-        ("mlx5_1 8 bytes", {"nic": "mlx5_1"}, "mlx5_1 8 bytes"),
-        ("copy", {}, "copy"),
-    ],
-)
+@rows("programs/probes/probe")
 def test_a_reading_says_of_which_gpu_or_nic_it_is(told: str, places: dict[str, str], subject: str) -> None:
     found = with_subject(ParsedOutput((Reading("speed", 1.0, "GB/s", told),)), places)
     assert found.readings[0].subject == subject

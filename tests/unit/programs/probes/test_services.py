@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows
 from workflows.programs.parsers.text import ParsedOutput
-from workflows.programs.probes import node, one
+from workflows.programs.probes import one
 from workflows.programs.probes import services as probes_services
 from workflows.programs.probes.services import fabric_environment, services
 
 Write = Callable[[str, str], None]
 NAMES = {"names": "nvidia-persistenced,nvidia-fabricmanager"}
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Makes a file of a made-up node, on which no tool is installed."""
-    monkeypatch.setattr(node, "ROOT", str(tmp_path))
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-
-    def make(path: str, text: str) -> None:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-        (tmp_path / path).chmod(0o755)
-
-    return make
 
 
 def systemctl(write: Write, script: str) -> ParsedOutput:
@@ -43,18 +29,7 @@ def told(found: ParsedOutput) -> tuple[float | None, str]:
     return (found.readings[0].value if found.readings else None), found.unknown
 
 
-@pytest.mark.parametrize(
-    ("words", "count", "unknown"),
-    [
-        (("active", "active"), 0.0, ""),
-        (("active", "reloading"), 0.0, ""),
-        (("active", "inactive"), 1.0, ""),
-        (("failed", "inactive"), 2.0, ""),
-        (("active", "activating"), 0.0, "nobody tells whether nvidia-fabricmanager runs"),
-        (("activating", "failed"), 1.0, "nobody tells whether nvidia-persistenced runs"),
-        (("active", "enigmatic"), 0.0, "nobody tells whether nvidia-fabricmanager runs"),
-    ],
-)
+@rows("programs/probes/services")
 def test_systemd_tells_which_services_are_down(
     write: Write, words: tuple[str, str], count: float, unknown: str
 ) -> None:
@@ -62,14 +37,7 @@ def test_systemd_tells_which_services_are_down(
     assert told(systemctl(write, script)) == (count, unknown)
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ("echo 'Failed to connect to bus: No such file or directory' >&2; exit 1", "Failed to connect to bus"),
-        ("echo active", "no word for each service"),
-        ("sleep 60", "systemctl did not end within 0.5 s"),
-    ],
-)
+@rows("programs/probes/services")
 def test_a_systemd_that_does_not_answer_is_unknown(
     write: Write, script: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases.rows import rows
 from workflows.programs import main
 from workflows.programs.probes import gpu_count, sweep
 from workflows.programs.probes.sweep import Mount, Options, check_kernel, check_mounts, check_tools, judge_clock, mounts
@@ -40,16 +41,7 @@ def test_mounts_are_read_as_the_kernel_tells_them() -> None:
     assert sweep.mount_of("/x", {}) is None
 
 
-@pytest.mark.parametrize(
-    ("now", "verdict", "off"),
-    [
-        (1000.0, "pass", 0.0),
-        (1590.0, "pass", 0.0),
-        (991.0, "pass", 9.0),
-        (989.0, "fail", 11.0),
-        (1611.0, "fail", 11.0),
-    ],
-)
+@rows("programs/probes/sweep")
 def test_a_clock_may_be_as_late_as_a_pod_starts(now: float, verdict: str, off: float) -> None:
     found = judge_clock(now, 1000.0, 600.0, 10.0)
     assert (found.verdict, found.measured) == (verdict, off)
@@ -70,15 +62,7 @@ def test_a_storage_that_is_read_only_gone_or_silent_is_a_fault(tmp_path: Path) -
     assert check_mounts(Options(), "n").verdict == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("says", "verdict"),
-    [
-        ("echo 'GPU 0: H100'; echo 'GPU 1: H100'", "pass"),
-        ("echo 'GPU 0: H100'", "fail"),
-        ("echo 'No devices were found'; exit 6", "unknown"),
-        ("sleep 600", "fail"),
-    ],
-)
+@rows("programs/probes/sweep")
 def test_the_vendors_tool_must_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, verdict: str) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\n{says}\n")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiles.checks.catalogue import PROBES
+from tests.support.cases.rows import rows
 from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import measure
 from workflows.programs.probes.call import load_parsed
@@ -36,14 +37,7 @@ def fault(parsed: ParsedOutput) -> tuple[float | None, str]:
 
 
 @pytest.mark.skipif(not mounts_here(), reason="nobody may mount here")
-@pytest.mark.parametrize(
-    ("options", "then", "value", "said"),
-    [
-        ("size=32m", "true", 0.0, "8 MiB written at"),
-        ("size=2m", "true", 1.0, "it is full: No space left on device"),
-        ("size=32m", "mount -o remount,ro {}", 1.0, "it is mounted read-only: Read-only file system"),
-    ],
-)
+@rows("programs/probes/volume")
 def test_a_file_system_that_does_not_take_what_is_written_is_a_fault(
     tmp_path: Path, options: str, then: str, value: float, said: str
 ) -> None:

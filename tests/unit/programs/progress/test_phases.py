@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows, tables
 from workflows.programs.progress import formats
 from workflows.programs.progress.formats import FRAMEWORKS
 from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of, without_revised_begins
@@ -57,46 +58,7 @@ def phases(framework: str, *lines: tuple[float, str]) -> list[tuple[str, float]]
     return found
 
 
-SAVES = [
-    ("primus-demo", [(12.0, "checkpoint step 20 saved to /data/step-20 in 0.015 s (1.0 MiB)")], (11.985, 12.0)),
-    ("megatron", [(11.0, MEGATRON_SAVES), (14.4, MEGATRON_SAVED)], (11.0, 14.4)),
-    ("primus", [(11.0, PRIMUS + MEGATRON_SAVES), (14.4, PRIMUS + MEGATRON_SAVED)], (11.0, 14.4)),
-    ("megatron", [(11.0, MEGATRON_SAVES), (11.2, MEGATRON_ASYNC), (19.0, MEGATRON_SAVED)], (11.0, 11.2)),
-    ("torchtitan", [(11.0, TITAN + "Saving the checkpoint."), (11.6, TITAN + TITAN_SAVED)], (11.0, 11.6)),
-    (
-        "torchtitan",
-        [(11.0, TITAN + "Saving the checkpoint (or staging if async is enabled)."), (11.6, TITAN + TITAN_OLD)],
-        (11.0, 11.6),
-    ),
-    ("torchtitan", [(11.0, TITAN + "Staging the checkpoint."), (11.1, TITAN + TITAN_STAGED)], (11.0, 11.1)),
-    (
-        "torchtitan",
-        [
-            (11.0, TITAN + "Saving the checkpoint."),
-            (11.1, TITAN + "Saving a model only checkpoint in torch.bfloat16 at last step, step 10."),
-            (11.2, TITAN + "Last step checkpoint completed in 0.12s"),
-        ],
-        (11.0, 11.2),
-    ),
-    ("torchtitan", [(12.5, "Checkpointer waited staging 0.50 seconds.")], (12.0, 12.5)),
-    (
-        "nemo",
-        [
-            (40.0, NEMO + "Global Checkpoint Save : Rank: 0 : Iteration: 49 : Start time: 1750290740.432s : "
-             "Save duration: 23.107s"),
-            (51.0, NEMO + "Scheduled async checkpoint save for /ckpt/evo2--val_loss=0.0000-last.ckpt"),
-            (90.0, NEMO + "Successfully saved checkpoint from iteration      49 to /ckpt/evo2-last.ckpt"),
-            (90.1, NEMO + "Async checkpoint save for step 50 (/ckpt/evo2-last.ckpt) finalized successfully."),
-        ],
-        (16.893, 40.0),
-    ),
-    ("nemo", [(12.0, NEMO + "Async finalization time took 0.018 s")], (11.982, 12.0)),
-    ("regex", [(12.0, "2026-05-18 16:04:46 saved checkpoint to /x/ckpt-20.pt in 1.5s")], (10.5, 12.0)),
-    ("regex", [(12.0, "Checkpoint 20 saved (812 MB) in 250 ms")], (11.75, 12.0)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("framework", "lines", "pause"), SAVES)
+@rows("programs/progress/phases")
 def test_a_save_is_a_pause_from_its_beginning_to_its_end(
     framework: str, lines: list[tuple[float, str]], pause: tuple[float, float]
 ) -> None:
@@ -125,95 +87,13 @@ def test_a_save_whose_end_nobody_tells_reaches_to_the_next_step(framework: str, 
     assert found == [("step", 10.0), ("checkpoint", 10.5), ("step", 14.0)]
 
 
-@pytest.mark.parametrize(
-    ("framework", "line"),
-    [
-        ("megatron", MEGATRON_SAVED),
-        ("megatron", " > using checkpoint value cosine for learning rate decay style"),
-        ("megatron", "WARNING: could not find the metadata file /x/latest_checkpointed_iteration.txt"),
-        ("torchtitan", TITAN + "Checkpointing active. Checkpoints will be loaded from and saved to /x/checkpoint"),
-        ("torchtitan", TITAN + "No checkpoint was provided, this is a fresh start."),
-        ("nemo", NEMO + "Scheduled async checkpoint save for /ckpt/step=24.ckpt"),
-        ("nemo", NEMO + "Successfully saved checkpoint from iteration 24 to /ckpt/step=24.ckpt"),
-        ("nemo", NEMO + "Async checkpoint save for step 25 (/ckpt/step=24.ckpt) finalized successfully."),
-        ("huggingface", "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.10s/it]"),
-        ("huggingface", "Configuration saved in /data/checkpoint-500/config.json"),
-        ("lightning", "Epoch 1, global step 49992: 'train_loss' was not in top 1"),
-        ("regex", "async checkpoint save of step 20 done: checkpoint saved in 12.0 s"),
-        ("regex", "[dcp] saved 20 asynchronously: checkpoint written in 12.0 s"),
-        ("regex", "saved 12 pictures in 3 s"),
-        ("regex", "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.10s/it]"),
-    ],
-)
+@rows("programs/progress/phases")
 def test_what_happens_in_the_background_or_is_no_save_stalls_nobody(framework: str, line: str) -> None:
     assert phases(framework, (10.0, "step 10"), (11.0, line), (12.0, "step 11")) == [("step", 10.0)]
     assert phases(framework, (11.0, line)) == []
 
 
-RESTORES = [
-    ("primus-demo", [(105.0, "restore step 20 from /data/step-20 in 0.250 s")], (104.75, 105.0)),
-    (
-        "megatron",
-        [
-            (103.0, " loading checkpoint from /workspace/megatron-models/345m at iteration 5000"),
-            (103.1, " checkpoint version 3.0"),
-            (105.0, "  successfully loaded checkpoint from /workspace/megatron-models/345m at iteration 5000"),
-        ],
-        (103.0, 105.0),
-    ),
-    (
-        "primus",
-        [
-            (103.0, PRIMUS + "loading distributed checkpoint from /data/checkpoints at iteration 500"),
-            (105.0, PRIMUS + "successfully loaded checkpoint from /data/ckpt [ t 1/1, p 1/1 ] at iteration 500"),
-        ],
-        (103.0, 105.0),
-    ),
-    (
-        "torchtitan",
-        [
-            (103.0, TITAN + "Loading the checkpoint from outputs/checkpoint/step-250."),
-            (105.0, TITAN + "Finished loading the checkpoint in 61.68 seconds."),
-        ],
-        (103.0, 105.0),
-    ),
-    ("torchtitan", [(165.0, "Finished loading the checkpoint in 61.68 seconds.")], (103.32, 165.0)),
-    (
-        "nemo",
-        [
-            (103.0, "Restoring states from the checkpoint path at /ckpt/last.ckpt"),
-            (105.0, NEMO + "Global Checkpoint Load : Rank : 0 : Start time : 1750290699.753s : "
-             "Time spent in load_checkpoint: 2.181s"),
-            (105.2, "Restored all states from the checkpoint at /ckpt/last.ckpt"),
-        ],
-        (103.0, 105.0),
-    ),
-    (
-        "lightning",
-        [
-            (103.0, "Restoring states from the checkpoint path at /workspace/log/epoch=9-step=16000-v1.ckpt"),
-            (105.0, "Restored all states from the checkpoint at /workspace/log/epoch=9-step=16000-v1.ckpt"),
-        ],
-        (103.0, 105.0),
-    ),
-    ("lightning", [(105.0, "Restored all states from the checkpoint file at last.ckpt")], (100.0, 105.0)),
-    (
-        "huggingface",
-        [
-            (103.0, "Loading model from /data/checkpoint-500."),
-            (104.0, "***** Running training *****"),
-            (105.0, "  Continuing training from checkpoint, will skip to saved global_step"),
-            (105.0, "  Continuing training from global step 500"),
-        ],
-        (103.0, 105.0),
-    ),
-    ("regex", [(105.0, "resumed from /x/ckpt-20.pt")], (100.0, 105.0)),
-    ("regex", [(105.0, "resumed training state from /x/ckpt-20.pt in 1.2 s")], (103.8, 105.0)),
-    ("regex", [(103.0, "Resuming training from out"), (104.0, "Loaded checkpoint out/a.pt")], (103.0, 104.0)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("framework", "lines", "pause"), RESTORES)
+@rows("programs/progress/phases")
 def test_a_restore_is_a_pause_of_the_start(
     framework: str, lines: list[tuple[float, str]], pause: tuple[float, float]
 ) -> None:
@@ -242,14 +122,7 @@ def test_a_save_whose_beginning_and_end_are_read_in_one_go_is_as_long_as_it_says
     assert told == [("checkpoint", 120.0), ("step", 120.5)], "its beginning was heard in time, its end late"
 
 
-@pytest.mark.parametrize(
-    ("framework", "said", "ended"),
-    [
-        ("primus-demo", ("checkpoint step 20 is being saved", "checkpoint step 20 saved to /data/s in 0.5 s"), 120.5),
-        ("primus-demo", ("checkpoint step 20 is being saved", "checkpoint step 20 saved to /data/s in 2.5 s"), 122.0),
-        ("torchtitan", (TITAN + "Saving the checkpoint.", TITAN + TITAN_SAVED), 122.0),
-    ],
-)
+@rows("programs/progress/phases")
 def test_an_end_that_is_read_far_too_late_counts_where_its_length_is_of_the_whole_save(
     framework: str, said: tuple[str, str], ended: float
 ) -> None:
@@ -288,7 +161,9 @@ OTHERS = [
 
 
 def test_every_mark_has_a_line_here_and_every_line_the_hint_of_its_mark() -> None:
-    lines = [line for _, found, _ in [*SAVES, *RESTORES] for _, line in found]
+    found = tables("programs/progress/phases")
+    pauses = found["a_save_is_a_pause_from_its_beginning_to_its_end"] + found["a_restore_is_a_pause_of_the_start"]
+    lines = [line for row in pauses for _, line in row.columns["lines"]]
     lines += [line for _, line in OPEN_SAVES] + OTHERS
     for mark in (mark for table in TABLES for mark in table):
         matching = [line for line in lines if re.search(mark.pattern, line)]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders.damaged import damaged, reaches
+from tests.support.cases.rows import rows
 from workflows.programs.progress.formats import FRAMEWORKS
 from workflows.programs.progress.reader import PatternError, ProgressReader, StepCounting, framework_of
 from workflows.wire import PhaseSeen, StepSeen
@@ -93,50 +94,12 @@ def test_a_line_that_the_real_program_printed_is_read_whole(
     assert seen.rank == 3
 
 
-@pytest.mark.parametrize(
-    ("framework", "line"),
-    [
-        ("megatron", " validation loss at iteration 1000 | lm loss value: 2.350000E+00 | lm loss PPL: 1.048557E+01 | "),
-        ("megatron", "(min, max) time across ranks (ms):  evaluate .......: (1000.12, 1002.31)"),
-        ("megatron", "successfully saved checkpoint from iteration     500 to /data/checkpoints [ t 1/2, p 1/1 ]"),
-        ("megatron", "iteration 5"),
-        (
-            "torchtitan",
-            "[titan] 2025-09-01 10:00:00,000 - root - INFO - validate step: 20  loss:  8.2101  memory:  1GiB",
-        ),
-        ("torchtitan", "[titan] 2025-06-16 22:30:50,758 - root - INFO - Dumping profiler traces at step 200"),
-        ("torchtitan", "[titan] 2025-06-16 22:30:50,758 - root - INFO - Training starts at step 1"),
-        ("nemo", "Epoch 0, global step 120: 'reduced_train_loss' reached 1.233"),
-        ("nemo", "Validation: iteration 1/8"),
-        ("huggingface", "Map: 100%|██████████| 1000/1000 [00:00<00:00, 5124.45 examples/s]"),
-        ("huggingface", "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.10s/it]"),
-        ("huggingface", "  0%|          | 0/2000 [00:00<?, ?it/s]"),
-        ("huggingface", "{'eval_loss': 1.93, 'eval_runtime': 3.1, 'epoch': 1.0}"),
-        ("huggingface", "{'train_runtime': 307.1, 'train_steps_per_second': 3.256, 'train_loss': 0.21, 'epoch': 3.0}"),
-        ("lightning", "Validation DataLoader 0:  50%|█████     | 4/8 [00:00<00:00, 91.12it/s]"),
-        ("lightning", "Sanity Checking DataLoader 0:   0%|          | 0/2 [00:00<?, ?it/s]"),
-        ("primus-demo", "final step 300 | held-out loss 2.1 | unigram entropy 3.2 nats per byte | weights sha256 00ff"),
-        ("primus-demo", "checkpoint step 20 saved to /data/step-20 in 0.012 s (1.0 MiB)"),
-        ("primus-demo", "the last step 12/300 | loss 3.2112 | was good"),
-    ],
-)
+@rows("programs/progress/readers")
 def test_a_line_that_only_looks_like_progress_is_none(framework: str, line: str) -> None:
     assert steps(reader(framework), line) == []
 
 
-@pytest.mark.parametrize(
-    ("framework", "line", "phase"),
-    [
-        ("megatron", "saving checkpoint at iteration     500 to /data/checkpoints in torch_dist format", "checkpoint"),
-        ("megatron", " loading distributed checkpoint from /data/checkpoints at iteration 500", "restore"),
-        ("torchtitan", "[titan] - root - INFO - Saving the checkpoint (or staging if async is enabled).", "checkpoint"),
-        ("torchtitan", "[titan] - root - INFO - Loading the checkpoint from outputs/checkpoint/step-10.", "restore"),
-        ("huggingface", "***** Running Evaluation *****", "evaluation"),
-        ("huggingface", "{'train_runtime': 307.1, 'train_loss': 0.21, 'epoch': 3.0}", "ended"),
-        ("lightning", "Validation DataLoader 0:  50%|█████     | 4/8 [00:00<00:00, 91.12it/s]", "evaluation"),
-        ("primus-demo", "final step 60 | held-out loss 3.1 | unigram entropy 3.2 nats per byte", "ended"),
-    ],
-)
+@rows("programs/progress/readers")
 def test_what_a_program_does_is_a_phase_that_is_said_once(framework: str, line: str, phase: str) -> None:
     reading = reader(framework)
     found = reading.feed(line, 1.0)
@@ -263,27 +226,7 @@ def test_an_epochs_length_counts_where_its_last_lines_were_not_printed() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("counting", "line", "step"),
-    [
-        ({"first_counter": 0}, "step 0", 1),
-        ({"first_counter": 1}, "step 1", 1),
-        ({"resume_step": 20}, "step 21", 21),
-        ({"resume_step": 20, "counter_restarts": True}, "step 1", 21),
-        ({"resume_step": 20, "counter_restarts": True, "first_counter": 0}, "step 0", 21),
-        ({"resume_step": 20}, "step 20", 20),
-        ({"resume_step": 20}, "step 1", 1),
-    ],
-    ids=[
-        "from 0",
-        "from 1",
-        "goes on",
-        "restarts from 1",
-        "restarts from 0",
-        "repeats the checkpoint's",
-        "starts over",
-    ],
-)
+@rows("programs/progress/readers")
 def test_positions_are_counted_over_all_attempts(counting: dict[str, Any], line: str, step: int) -> None:
     assert steps(reader("regex", r"^step (?P<step>\d+)", StepCounting(**counting)), line)[0].step == step
 

@@ -1,7 +1,11 @@
-"""Flags of the programs: what is written is read back, and what is wrong is named."""
+"""Flags of the programs: what is written is read back, and what is wrong is named.
+
+A changed copy of a frozen dataclass.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Tuple  # noqa: UP035 - see Sample
 
@@ -9,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.flags import replace
 
 
 @dataclass(frozen=True)
@@ -47,20 +53,30 @@ def test_both_ways_of_writing_a_value() -> None:
     assert flags.from_argv(Sample, argv) == wanted
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        ([], "--name: must be given"),
-        (["--nam=x"], "--nam: no such flag; known are --command, --count, --loud, --name, --share, --words"),
-        (["--command=x"], "--command: no such flag"),
-        (["name=x"], "name: no such flag"),
-        (["--name"], "--name: needs a value"),
-        (["--name=x", "--count=1.5"], "--count: expected a whole number, got '1.5'"),
-        (["--name=x", "--share=half"], "--share: expected a number, got 'half'"),
-        (["--name=x", "--loud=yes"], "--loud: expected true or false, got 'yes'"),
-    ],
-)
+@rows("programs/runtime/flags")
 def test_what_is_wrong_is_named(argv: list[str], says: str) -> None:
     with pytest.raises(flags.UsageError) as caught:
         flags.from_argv(Sample, argv)
     assert says in str(caught.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Thing:
+    name: str
+    size: int = 1
+
+
+def test_it_is_what_dataclasses_make_of_it() -> None:
+    thing = Thing("a")
+    changed = replace(thing, size=2)
+    assert changed == dataclasses.replace(thing, size=2)
+    assert hash(changed) == hash(Thing("a", 2))
+    assert thing == Thing("a"), "the first one stays"
+    assert replace(thing) == thing
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        changed.size = 3  # type: ignore[misc]
+
+
+def test_a_field_that_it_does_not_have_is_refused() -> None:
+    with pytest.raises(TypeError, match="Thing has no field colour, weight"):
+        replace(Thing("a"), weight=1, colour="red")

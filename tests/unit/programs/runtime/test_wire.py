@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows
 from tests.support.harness.launcher_harness import GangOnLoopback, terminate
 from workflows.programs import main
 from workflows.programs.runtime import copy
@@ -35,17 +36,7 @@ from workflows.programs.runtime.http_server import DeferredResponse, Request, Re
 ROOT = Path(__file__).parents[4]
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("http://host:29400", ("host", 29400)),
-        ("http://host:29400/", ("host", 29400)),
-        ("http://host", ("host", 80)),
-        ("http://[fd00::1]:5", ("fd00::1", 5)),
-        ("http://[fd00::1]", ("fd00::1", 80)),
-        ("http://r-coordinator-0-0.r:29400", ("r-coordinator-0-0.r", 29400)),
-    ],
-)
+@rows("programs/runtime/wire")
 def test_urls_are_split(url: str, expected: tuple[str, int]) -> None:
     assert split_url(url) == expected
 

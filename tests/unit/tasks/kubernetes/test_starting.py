@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from kubernetes.client.configuration import Configuration
 
@@ -13,12 +11,6 @@ from tests.support.fakes.fake_api_server import FakeApiServer, Fault, status
 
 NO = status(403, "Forbidden", 'secrets "a" is forbidden: User "ada" cannot get resource "secrets" in API group ""')
 ASKED = Request("GET", "/api/v1/namespaces/train/pods/demo", "get Pod demo")
-
-
-@pytest.fixture
-def api() -> Iterator[FakeApiServer]:
-    with FakeApiServer().running() as server:
-        yield server
 
 
 def server_of(api: FakeApiServer) -> ApiServer:

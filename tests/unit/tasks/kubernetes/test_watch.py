@@ -20,12 +20,6 @@ LONG = 20.0
 
 
 @pytest.fixture
-def api() -> Iterator[FakeApiServer]:
-    with FakeApiServer().running() as server:
-        yield server
-
-
-@pytest.fixture
 def slept() -> list[float]:
     return []
 

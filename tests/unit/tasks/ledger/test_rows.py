@@ -12,6 +12,7 @@ from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
 from tasks.ledger.attempts import pack, unpack
 from tasks.ledger.rows import from_row, storable, to_changes, to_row
 from tasks.ledger.tables import METADATA
+from tests.support.cases.rows import rows
 from workflows.model import records
 from workflows.model.records import (
     ActionRecord,
@@ -76,20 +77,7 @@ def test_actions_on_runs_and_on_nodes_are_told_apart(kind: Action | NodeAction) 
     assert found.kind is kind
 
 
-WAITS = Constraints(20, ("/c/step-30",), ("node-1",), 1005.5)
-FAULT = NodeFault("gpu", FaultClass.GPU_HARDWARE, "GPUProblem")
-
-
-@pytest.mark.parametrize(
-    ("text", "detail"),
-    [
-        ("", None),
-        ('{"max_resume_step": 20, "excluded_checkpoints": ["/c/step-30"], "avoid_nodes": ["node-1"], '
-         '"wait_until": 1005.5}', WAITS),
-        ('{"max_resume_step": null, "excluded_checkpoints": [], "avoid_nodes": [], "wait_until": 0.0}', Constraints()),
-        ('{"pool": "gpu", "class": "gpu_hardware", "condition": "GPUProblem"}', FAULT),
-    ],
-)  # fmt: skip
+@rows("tasks/ledger/rows")
 def test_what_actions_carry_is_read_and_written_byte_for_byte(
     text: str, detail: Constraints | NodeFault | None
 ) -> None:

@@ -34,12 +34,6 @@ def resolved() -> Resolved:
     return PLAN.resolved
 
 
-@pytest.fixture
-def api() -> Iterator[FakeApiServer]:
-    with FakeApiServer().running() as server:
-        yield server
-
-
 def cluster_at(api: FakeApiServer, profile: ClusterProfile | None = None) -> KubernetesCluster:
     configuration = Configuration()
     configuration.host = api.url

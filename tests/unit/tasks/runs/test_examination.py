@@ -1,4 +1,7 @@
-"""An examination never stops a recovery: whatever goes wrong with it is unknown, and unknown blames nobody."""
+"""An examination never stops a recovery: whatever goes wrong with it is unknown, and unknown blames nobody.
+
+Which of the collected steps the ledger lacks.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,20 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiles.errors import Fenced, PrimusError, Refused, Unavailable
 from tasks.cluster import Cluster, Kind, Manifest, Seen, using
 from tasks.context import Right, World, standing_in
 from tasks.ledger.ledger import Ledger
-from tasks.runs.examine import SLACK_SECONDS, Look, examine, unexamined
+from tasks.runs.examine import SLACK_SECONDS, Look, examine, lacking, unexamined
 from tasks.settings import Settings
 from tests.support.builders.attempt_plans import a_plan
 from tests.support.builders.ledgers import Clock, an_attempt, driven
+from tests.support.cases.rows import rows
 from workflows.attempt.templates import DEADLINE_MARGIN_SECONDS
-from workflows.model.records import RequestRecord
+from workflows.model.records import RequestRecord, StepRow
 from workflows.wire import GateReport, to_json
 
 RESOLVED = a_plan().resolved
@@ -251,3 +257,20 @@ def test_nobody_is_blamed_by_an_examination_that_was_not_made() -> None:
         ("a", "unknown"),
         ("b", "unknown"),
     ]
+
+
+def recorded(*told: tuple[int, float]) -> list[StepRow]:
+    return [StepRow(step, at) for step, at in told]
+
+
+@rows("tasks/runs/examination")
+def test_what_the_ledger_lacks(
+    collected: list[tuple[int, float]], known: list[tuple[int, float]], fresh: list[tuple[int, float]]
+) -> None:
+    assert lacking(recorded(*collected), recorded(*known)) == recorded(*fresh)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.floats(0, 100)), max_size=20))
+def test_what_is_known_is_never_lacking(told: list[tuple[int, float]]) -> None:
+    assert lacking(recorded(*told), recorded(*told)) == []
+    assert lacking(recorded(*told), []) == sorted(recorded(*told), key=lambda row: row.at)

@@ -21,6 +21,7 @@ from tasks.runs.state import recent_incidents
 from tasks.runs.watch import failed_since
 from tasks.settings import Settings
 from tests.support.builders.ledgers import an_attempt, driven
+from tests.support.cases.rows import rows
 from workflows.model.attempt import CoordinatorFacts
 from workflows.model.gang_status import JUMP_MARK, RESTART_MARK, STRAGGLERS_MARK, GangNews
 from workflows.model.records import MarkRecord, Story
@@ -89,16 +90,7 @@ def test_everything_that_is_told_is_read() -> None:
     assert news.hang == Hang(31.0, "step", "confirmed", "no progress", 3, "node-3", "rank 3: sleep", None, 20.0)
 
 
-@pytest.mark.parametrize(
-    ("told", "verdict", "confirmed"),
-    [
-        ("suspect", "suspect", False),
-        ("observer", "observer", False),
-        ("confirmed", "confirmed", True),
-        ("a word of later", "suspect", False),
-        (None, "suspect", False),
-    ],
-)
+@rows("tasks/runs/in_place")
 def test_only_what_is_confirmed_counts_as_hung(told: str | None, verdict: str, confirmed: bool) -> None:
     hang = gang_news(status_of({"hang": {"verdict": told, "waited_seconds": 31.0}})).hang
     assert hang is not None
@@ -304,17 +296,7 @@ def test_a_gang_whose_figures_jump_for_ever_fills_no_ledger(here: World) -> None
     assert len([mark for mark in story(here).marks if mark.kind == JUMP_MARK]) == MOST + 20
 
 
-@pytest.mark.parametrize(
-    ("said", "read"),
-    [
-        ({"value": "nan", "before": None}, Jump(12, "gradient_norm", "nan", None)),
-        ({"value": "inf", "before": 2.0, "incarnation": 3}, Jump(12, "gradient_norm", "inf", 2.0, 3)),
-        ({"value": 9.0, "before": 1.0}, Jump(12, "gradient_norm", 9.0, 1.0)),
-        ({"value": 9.0, "before": None}, None),
-        ({"value": "high", "before": 1.0}, None),
-        ({"value": [], "before": 1.0}, None),
-    ],
-)
+@rows("tasks/runs/in_place")
 def test_a_norm_that_is_no_number_is_read(said: dict[str, Any], read: Jump | None) -> None:
     news = gang_news(status_of({"numeric": [{"step": 12, "what": "gradient_norm", **said}]}))
     assert news.jumps == (() if read is None else (read,))

@@ -19,6 +19,7 @@ from profiles.vocabulary import VerdictWord
 from tasks.nodes.marks import VerdictMark
 from tasks.slurm import commands
 from tasks.slurm.nodes import act_by_slurm
+from tests.support.cases.rows import rows
 from tests.support.fakes.slurm_fakes import FakeSlurm
 
 WORDS = {"p": VerdictWord.PASS, "f": VerdictWord.FAIL, "u": VerdictWord.UNKNOWN}
@@ -59,22 +60,7 @@ DRAINED = "{} State=DRAIN Reason=primus: cpu-gemm"
 RESUMED = "{} State=RESUME"
 
 
-@pytest.mark.parametrize(
-    ("state", "letter", "done"),
-    [
-        ("idle", "f", DRAINED),
-        ("down", "f", DRAINED),
-        ("ours", "f", ""),
-        ("theirs", "f", ""),
-        ("idle", "p", ""),
-        ("ours", "p", RESUMED),
-        ("draining", "p", RESUMED),
-        ("theirs", "p", ""),
-        ("idle", "u", ""),
-        ("ours", "u", ""),
-        ("theirs", "u", ""),
-    ],
-)
+@rows("tasks/slurm/acting")
 def test_what_becomes_of_a_node(slurm: FakeSlurm, state: str, letter: str, done: str) -> None:
     slurm.says("sinfo", sinfo_of({"node-0": state, "node-1": "idle"}))
     lines = act(DRAINS, 2, told("node-0", letter))

@@ -14,6 +14,7 @@ from profiles.errors import ProfileError, Refused
 from profiles.vocabulary import VerdictWord
 from tasks.slurm import nodes
 from tasks.slurm.commands import NodeLine
+from tests.support.cases.rows import rows
 from tests.support.fakes.slurm_fakes import Stage
 
 PROLOG = Path(__file__).parents[4] / "deployments" / "slurm" / "prolog.sh"
@@ -60,20 +61,7 @@ DRAIN = "scontrol update NodeName=node-0 State=DRAIN Reason=primus: {}"
 ASK = "COMMAND='{}'\n"
 
 
-@pytest.mark.parametrize(
-    ("line", "settings", "code", "reason"),
-    [
-        ("fail cpu-gemm 1732300000", "", 1, "cpu-gemm"),
-        ("fail two words; $(touch x) 1732300000", "", 1, "two words touch x"),
-        ("fail", "", 1, "fail"),
-        ("pass  1732300000", "", 0, ""),
-        ("unknown preflight 1732300000", "", 0, ""),
-        ("failure cpu-gemm 1", "", 0, ""),
-        ("", "", 0, ""),
-        ("", "UNKNOWN=drain\n", 1, "unknown"),
-        ("garbage \x01", "UNKNOWN=drain\n", 1, "unknown"),
-    ],
-)
+@rows("tasks/slurm/nodes")
 def test_the_prolog_drains_what_failed_and_nothing_else(
     stage: Stage, line: str, settings: str, code: int, reason: str
 ) -> None:
@@ -85,17 +73,7 @@ def test_the_prolog_drains_what_failed_and_nothing_else(
     assert found == (code, [DRAIN.format(reason)] if reason else [])
 
 
-@pytest.mark.parametrize(
-    ("said", "ends", "code"),
-    [
-        ("node-0: fail (device, 3 min ago)\n  cpu-gemm  fail: 1 GFLOP/s, limit 2\n", 1, 1),
-        ("node-0: pass (device, 3 min ago)\n", 0, 0),
-        ("node-0: unknown (it was never tested)\n", 3, 0),
-        ("Traceback (most recent call last):\n", 1, 0),
-        ("", 1, 0),
-    ],
-    ids=["fail", "pass", "unknown", "crash", "silence"],
-)
+@rows("tasks/slurm/nodes")
 def test_the_prolog_believes_words_and_not_an_exit_code_alone(stage: Stage, said: str, ends: int, code: int) -> None:
     tool = stage.slurm.folder / "verdict-of"
     tool.write_text(f"#!/bin/sh\ncat <<'END'\n{said}END\nexit {ends}\n")
