@@ -208,6 +208,12 @@ class SimulatedCluster:
                 status = failed_status(pod["status"], "NodeLost", message, self._clock.stamp())
                 self._store.put({**pod, "status": status})
 
+    def made(self, kind: str) -> tuple[str, ...]:
+        """Names of the objects of a kind that were ever made, in order, each as often as it was."""
+        assert not self._store.forgotten, "changes were forgotten"
+        changes = (change for change in self._store.changes_after(0) if change.kind == kind and not change.before)
+        return tuple(json.loads(change.after)["metadata"]["name"] for change in changes)
+
     def forget_changes(self) -> None:
         """No watch can go on from a version of before."""
         self._store.forget()

@@ -35,8 +35,12 @@ class Fate:
     """After this step; the rank reports no other."""
     pod: int
     """Index of the pod it comes from."""
-    kind: Literal["raises", "power"]
-    """`raises`: its rank ends by an exception of its own; `power`: its node is lost, and the cluster says so."""
+    kind: Literal["ends", "power"] = "ends"
+    """`ends`: its rank ends by itself; `power`: its node is lost, and the cluster says so."""
+    last_lines: tuple[str, ...] = TRACEBACK
+    """What the rank prints before it ends."""
+    exit_code: int | None = 1
+    signal: int | None = None
 
 
 @dataclass
@@ -129,13 +133,12 @@ class Gangs:
             return replace(act, seconds=until + STEP_SECONDS, message=_termination(pod, attempt, "completed", end))
         if fate.pod != index:
             return act
-        if fate.kind == "raises":
-            end = replace(victim, exit_code=1, signal=None, requested=False, last_lines=list(TRACEBACK))
-            said, message = (
-                (f"[rank{index}]: {line}" for line in TRACEBACK),
-                _termination(pod, attempt, "rank-failed", end),
-            )
-            return replace(act, seconds=until, exit_code=1, last_lines=tuple(said), message=message)
+        if fate.kind == "ends":
+            lines = list(fate.last_lines)
+            end = replace(victim, exit_code=fate.exit_code, signal=fate.signal, requested=False, last_lines=lines)
+            printed = tuple(f"[rank{index}]: {line}" for line in lines)
+            message = _termination(pod, attempt, "rank-failed", end)
+            return replace(act, seconds=until, exit_code=1, last_lines=printed, message=message)
         self._clock.after(until, partial(self._lose_node, pod["spec"]["nodeName"]))
         return act
 

@@ -7,6 +7,7 @@ whoever waits moves the clock.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -41,6 +42,8 @@ from workflows.model.records import Story
 PROFILE = Path(__file__).parents[1] / "profiles" / "story.yaml"
 WAITING = (tasks.context, tasks.runs.state, tasks.runs.examine)
 """Modules that wait for an event of `threading`."""
+MOST_LIVES = 100
+"""Of a flow that is stopped after each task; a run has a dozen or two of them."""
 
 
 class UnthreadedWatch(AttemptWatch):
@@ -75,11 +78,38 @@ class UnthreadedWatch(AttemptWatch):
         self.ask_kubelets_once()
 
 
+class Stopped(BaseException):
+    """The flow was stopped here, as a signal would; nothing of ours may catch it."""
+
+
+class Calls:
+    """Calls Prefect's tasks as the plain functions that they are.
+
+    Args:
+        stopping: the flow is stopped after each task, the first time that it is run.
+    """
+
+    def __init__(self, *, stopping: bool) -> None:
+        self._stopping = stopping
+        self.stops: list[str] = []
+        """Names of the task runs after which the flow was stopped."""
+
+    def call(self, task: Any, *args: Any, **kwargs: Any) -> Any:
+        """Stands in for `Task.__call__`."""
+        result = task.fn(*args, **kwargs)
+        bound = inspect.signature(task.fn).bind(*args, **kwargs)
+        name = str(task.task_run_name).format(**bound.arguments)
+        if self._stopping and name not in self.stops:
+            self.stops.append(name)
+            raise Stopped(name)
+        return result
+
+
 class SimulatedStage:
     """One run on a cluster of its own. Use `simulation`."""
 
-    def __init__(self, home: Path, fates: Mapping[int, Fate]) -> None:
-        self.clock = Clock()
+    def __init__(self, home: Path, fates: Mapping[int, Fate], calls: Calls) -> None:
+        self.clock, self.calls = Clock(), calls
         self.settings = Settings.from_environment({"PRIMUS_HOME": str(home)})
         self.ledger = Ledger(self.settings.ledger_url, clock=self.clock.now)
         # Restarts inside of pods are the coordinator's, and there is none here.
@@ -103,6 +133,15 @@ class SimulatedStage:
         story = self.story
         assert outcome == story.run.state.value
         return story
+
+    def drive_on(self) -> tuple[Story, int]:
+        """Start the flow as often as it is stopped; the story afterwards, and the number of its lives."""
+        for life in range(1, MOST_LIVES + 1):
+            try:
+                return self.drive(), life
+            except Stopped:
+                continue
+        raise AssertionError(f"not at its end after {MOST_LIVES} lives: {self.calls.stops}")
 
     def session(self) -> AbstractContextManager[World]:
         """Stands in for `tasks.context.session`."""
@@ -133,16 +172,24 @@ class _Event:
         return False
 
 
-def _call_plainly(task: Any, *args: Any, **kwargs: Any) -> Any:
-    return task.fn(*args, **kwargs)
-
-
 @contextmanager
-def simulation(home: Path, fates: Mapping[int, Fate] | None = None) -> Generator[SimulatedStage]:
-    """A stage on which `flows.train` runs without Prefect, threads and time."""
-    made = SimulatedStage(home, fates or {})
+def simulation(
+    home: Path, fates: Mapping[int, Fate] | None = None, *, stopping: bool = False
+) -> Generator[SimulatedStage]:
+    """A stage on which `flows.train` runs without Prefect, threads and time.
+
+    Args:
+        home: folder of its ledger.
+        fates: what becomes of gangs, by attempt; others train to their end.
+        stopping: the flow is stopped after each task and has to be started again (`SimulatedStage.drive_on`).
+    """
+    made = SimulatedStage(home, fates or {}, Calls(stopping=stopping))
+
+    def call_task(task: Any, *args: Any, **kwargs: Any) -> Any:  # a function, so that it is bound to its task
+        return made.calls.call(task, *args, **kwargs)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Task, "__call__", _call_plainly)
+        patch.setattr(Task, "__call__", call_task)
         patch.setattr(flows.train, "session", made.session)
         patch.setattr(flows.train, "publish_page", made.publish_page)
         patch.setattr(flows.train, "on_cluster", made.on_cluster)
