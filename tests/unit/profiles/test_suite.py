@@ -41,13 +41,6 @@ SMALL: dict[str, Any] = {
     ],
 }
 COMMAND: dict[str, Any] = {"probe": None, "command": ["tool"], "parser": "fio", "quantity": "rate", "vendors": []}
-WORD: dict[str, Any] = {
-    "probe": {"name": "node-settings"},
-    "quantity": "cpu_governor",
-    "unit": "",
-    "direction": "text_equal",
-    "limits": {"absolute": [{"words": ["performance"], "source": "a test"}]},
-}
 
 
 def _suite(change: dict[str, Any] | None = None, **whole: Any) -> SuiteProfile:
@@ -71,7 +64,6 @@ def _file(folder: Path, text: str, name: str = "mine") -> str:
 
 FIGURE = st.floats(1e-6, 1e6, allow_nan=False)
 SOURCE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
-PERCENT = st.fixed_dictionaries({"percent": st.floats(0.1, 100), "source": SOURCE})
 NUMBER_LIMITS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"absolute": st.tuples(st.fixed_dictionaries({"at_least": FIGURE, "source": SOURCE})).map(list)},
     optional={

@@ -16,7 +16,6 @@ from tests.support.fakes.living_clusters import PRODUCTS as LABELLED
 from workflows import labels
 from workflows.model.inventory import FlavorStock, NodeStock
 
-GPU = "nvidia.com/gpu"
 SITE = "site.example/kind"
 
 

@@ -6,8 +6,6 @@ from flows.decisions.explain.queue_reasons import Refusal, read_refusal
 from tests.support.cases.rows import rows
 
 GPU = "nvidia.com/gpu"
-NONE = "couldn't assign flavors to pod set trainer: "
-SHORT = f"insufficient unused quota for {GPU} in flavor h200, 8 more needed"
 
 
 @rows("explain/kueue")

@@ -16,7 +16,6 @@ def lines(*texts: str, source: str = "kernel", node: str = "gpu-3") -> list[LogL
     return [LogLine(text, source, None, node, None, "kernel.log", number) for number, text in enumerate(texts, 1)]
 
 
-STUCK = "task:python3.11      state:D stack:    0 pid:15277 ppid: 15257 flags:0x00000002"
 BLOCKED = "INFO: task python:4121 blocked for more than 120 seconds."
 PLAIN = ("Call Trace:", " <TASK>", " __schedule+0x23d/0x590", " ? __mutex_lock.constprop.0+0x263/0x490")
 

@@ -8,6 +8,7 @@ from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.observers.losses import not_finite, underflow
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
+from tests.support.cases.rows import rows
 from workflows.model.attempt import LogLine
 
 F = FaultClass
@@ -31,37 +32,9 @@ def megatron(iteration: int, rest: str) -> str:
 
 GOOD, LOST, ZERO, NORM = trainer(2.3, 0.9), trainer("nan", "nan"), trainer(0.0, "nan"), trainer(2.3, "nan")
 
-ENDS: dict[str, tuple[tuple[str, ...], str]] = {
-    "a loss that stays without a number": ((GOOD, LOST, LOST, LOST), "loss-not-finite"),
-    "one last loss without a number": ((GOOD, GOOD, LOST), "loss-not-finite"),
-    "an infinite one": ((GOOD, trainer("inf", 1.0)), "loss-not-finite"),
-    "a loss of exactly zero without a norm": ((trainer(344093.2, "nan"), ZERO, ZERO), "loss-zero"),
-    "norms without a number to the end": ((GOOD, *[NORM] * 5), "norm-not-finite"),
-    "norms without a number and never a loss": (
-        tuple(megatron(number, "loss scale: 1.0 | grad norm: nan") for number in range(5426, 5432)),
-        "norm-not-finite",
-    ),
-    "upper case": ((megatron(1, "lm loss: 8.31E+00"), megatron(2, "lm loss: NAN")), "loss-not-finite"),
-    "a bar of Keras": (("100/100 [====] - 332s 3s/step - loss: nan - val_loss: nan",), "loss-not-finite"),
-    "a loss without a step": (("Training Results - Avg loss: nan",), "loss-not-finite"),
-    "an explosion that stays": (
-        tuple(f"step {number} loss {loss}" for number, loss in enumerate([2.5] * 6 + [90.0] * 3)),
-        "loss-exploded",
-    ),
-    "a loss scale of almost nothing": (
-        ("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 2.0237e-320",),
-        "loss-scale-underflow",
-    ),
-    "a loss scale that cannot fall": (
-        ("OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 1",) * 3,
-        "loss-scale-underflow",
-    ),
-}
 
-
-@pytest.mark.parametrize("name", ENDS)
-def test_what_a_log_ends_with_counts(name: str) -> None:
-    texts, rule = ENDS[name]
+@rows("diagnosis/observers/losses")
+def test_what_a_log_ends_with_counts(texts: tuple[str, ...], rule: str) -> None:
     assert [found for found, _ in seen(*texts)] == [rule]
     assert diagnose(evidence_of([("train.log", texts)])).fault_class is F.NUMERIC
 

@@ -17,45 +17,11 @@ NONE_FOUND = (
     "WARNING: could not find the metadata file /ckpt/latest_checkpointed_iteration.txt\n"
     "    will not load any checkpoints and will start from random"
 )
-LIGHTNING = '.fit(ckpt_path="last") is set, but there is no last checkpoint available. No checkpoint will be loaded.'
 D2 = "[05/17 23:20:47 d2.utils.events]:  eta: 6 days  iter: 19  total_loss: 0.4911  time: 1.5732  lr: 0.005"
-LISTED = "/logs/run/checkpoints/model_name=0--val_loss=2.33-step=2999-last"
-
-ANEW: dict[str, tuple[dict[str, str], str]] = {
-    "a new attempt's file begins with the first step": (
-        {"run-attempt-1.log": FAR, "run-attempt-2.log": FIRST}, "steps-fell-back",
-    ),
-    "one log, restarted": ({"train.log": f"{FAR}\nRestarting worker group (attempt 2/3)\n{FIRST}"}, "steps-fell-back"),
-    "one log, whose second start finds nothing": ({"train.log": f"{FAR}\n{NONE_FOUND}\n{FIRST}"}, "steps-fell-back"),
-    "epochs after a requeue": (
-        {"x.log": f"Epoch 12: 100%|#| [loss=0.81]\nauto-requeueing\n{LIGHTNING}\nEpoch 0: 2%|#| [loss=6.9]"},
-        "steps-fell-back",
-    ),
-    "a resumption that was asked for": (
-        {"cmd.txt": "python main.py --resume ckpt/epoch_57.pth.tar", "x.log": "Epoch: [0][ 10/5005] Loss 6.9 (7)"},
-        "resumed-at-the-beginning",
-    ),
-    "a resumption that the trainer announced": (
-        {"x.log": f"Resuming training from checkpoint out/checkpoint-1500\n{FIRST}"}, "resumed-at-the-beginning",
-    ),
-    "optimizer and all were loaded": (
-        {"x.log": f"Loading optimizer from output/v1/model_0039999.pth ...\n{D2}"}, "resumed-at-the-beginning",
-    ),
-    "fairseq's counters": (
-        {"x.log": "| loaded checkpoint c/checkpoint_last.pt (epoch 8 @ 0 updates)\n| loading train data for epoch 0"},
-        "resumed-at-the-beginning",
-    ),
-    "the message alone, as people quote it": ({"x.log": NONE_FOUND}, "checkpoint-not-found"),
-    "the message, and a checkpoint that is there": (
-        {"x.log": f"There were no checkpoints found in /logs/run. Training from scratch.\n{FIRST}", "find.txt": LISTED},
-        "checkpoint-not-found",
-    ),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("sentence", ANEW)
-def test_a_training_that_began_anew(sentence: str) -> None:
-    files, rule = ANEW[sentence]
+@rows("diagnosis/observers/progress")
+def test_a_training_that_began_anew(files: dict[str, str], rule: str) -> None:
     assert {clue.rule for clue in seen(resume.started_over, files)} == {rule}
     found = told(files)
     assert (found.fault_class, found.culprits) == (F.STARTED_OVER, ())
