@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.matching import RULES
 from profiles.vocabulary import FaultClass
+from tests.support.builders.incidents import NOW, TRACEBACK, Seen
 from tests.support.builders.nodes import a_node
+from tests.support.cases.rows import rows
 from workflows.model.attempt import Evidence, LogLine, PastIncident, Signal
 from workflows.model.cluster import Pod
 from workflows.programs.launcher.termination import fingerprint
 from workflows.wire import GateReport, RankEnd, ResumeChoice, Termination
 
 F = FaultClass
-NOW = 1000.0
-TRACEBACK = ("Traceback (most recent call last):", '  File "/work/train.py", line 7, in step')
 
 
 def incident(signal: Signal = Signal.POD_FAILED, **facts: object) -> Evidence:
@@ -53,395 +53,20 @@ def kernel(node: str, text: str, at: float | None = None) -> LogLine:
     return LogLine(text, "kernel", None, node, at)
 
 
-def refused(check: str, node: str = "node-1") -> GateReport:
-    return GateReport(node, "fail", [{"check": check, "verdict": "fail", "evidence": "7 of 8"}])
-
-
 def looked(verdict: str, why: str) -> ResumeChoice:
     return ResumeChoice("", None, [], verdict, why)
 
 
 XID = "NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
-RAS = "amdgpu 0000:1c:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block"
 TIMEOUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, Timeout(ms)=600000) ran"
-RESET = "ConnectionResetError: [Errno 104] Connection reset by peer"
-
-CASES: dict[str, tuple[Evidence, FaultClass, tuple[tuple[str, int | None], ...]]] = {
-    "a killed rank is to blame, its peer that lost the connection is not": (
-        incident(
-            terminations=(
-                left("node-0", end(0, 1, at=990.01, lines=raised(RESET))),
-                left("node-1", end(1, signal=9)),
-            )
-        ),
-        F.PROCESS_KILLED,
-        (("node-1", 1),),
-    ),
-    "the killed rank is to blame even where the clocks say that the peer ended first": (
-        incident(
-            terminations=(left("node-0", end(0, 1, at=980.0, lines=raised(RESET))), left("node-1", end(1, signal=9)))
-        ),
-        F.PROCESS_KILLED,
-        (("node-1", 1),),
-    ),
-    "an exception in the user's code blames the code and nobody else": (
-        incident(
-            terminations=(
-                left("node-1", end(1, 1, lines=raised("IndexError: list index out of range"))),
-                left("node-0", end(0, signal=15, requested=True)),
-            )
-        ),
-        F.USER_CODE,
-        (),
-    ),
-    "a killed rank explains the time-outs of all the others": (
-        incident(
-            terminations=(left("node-1", end(1, signal=9)),),
-            lines=tuple(
-                rank_line(rank, text)
-                for rank in (0, 2, 3)
-                for text in (f"[Rank {rank}] {TIMEOUT}", "Some NCCL operations have failed or timed out.", RESET)
-            ),
-        ),
-        F.PROCESS_KILLED,
-        (("node-1", 1),),
-    ),
-    "what a rank prints that was asked to end says little": (
-        incident(
-            terminations=(
-                left("node-0", end(0, signal=9)),
-                left("node-1", end(1, 143, requested=True, lines=("OSError: [Errno 28] No space left on device",))),
-            )
-        ),
-        F.PROCESS_KILLED,
-        (("node-0", 0),),
-    ),
-    "the first failure counts more than a stronger one seconds later": (
-        incident(
-            terminations=(
-                left("node-0", end(0, 1, at=980.0, lines=raised("IndexError: list index out of range"))),
-                left("node-1", end(1, 1, at=985.0, lines=raised("OSError: [Errno 28] No space left on device"))),
-            )
-        ),
-        F.USER_CODE,
-        (),
-    ),
-    "an exception whose name nobody knows is the user's": (
-        incident(terminations=(left("node-1", end(1, 1, lines=raised("acme.train.Diverged: step 7"))),)),
-        F.USER_CODE,
-        (),
-    ),
-    "a node whose condition is not ready is lost, whatever its peers say": (
-        incident(
-            Signal.NODE_NOT_READY,
-            pods=(pod("node-0", 0, exit_code=1), pod("node-1", 1, reason="NodeLost")),
-            nodes=(a_node("node-0", True), a_node("node-1", False, "PowerLost")),
-            terminations=(left("node-0", end(0, 1, lines=raised("EOFError: rank 1 closed its connection"))),),
-        ),
-        F.NODE_LOST,
-        (("node-1", None),),
-    ),
-    "a silent node whose condition nobody wrote is lost when its pods are gone too": (
-        incident(
-            Signal.PODS_GONE,
-            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Gone")),
-            nodes=(a_node("node-0", True), a_node("node-1", True)),
-            silent_nodes=("node-1",),
-        ),
-        F.NODE_LOST,
-        (("node-1", None),),
-    ),
-    "a node whose state the cluster does not know is lost when nothing on it answers": (
-        incident(
-            Signal.NODE_NOT_READY,
-            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, reason="NodeLost")),
-            nodes=(a_node("node-1", None, "NodeStatusUnknown"),),
-        ),
-        F.NODE_LOST,
-        (("node-1", None),),
-    ),
-    "of two nodes in the dark after an absence of the API server the one whose kubelet answers lives": (
-        incident(
-            Signal.NODE_NOT_READY,
-            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Running")),
-            nodes=(a_node("node-0", None, "NodeStatusUnknown"), a_node("node-1", None, "NodeStatusUnknown")),
-            unreached_nodes=("node-1",),
-            answering_nodes=("node-0",),
-        ),
-        F.NODE_LOST,
-        (("node-1", None),),
-    ),
-    "most of the gang silent at once is the observer's trouble": (
-        incident(
-            Signal.OBSERVER_AWAY,
-            pods=tuple(pod(f"node-{i}", i, "Gone") for i in range(4)),
-            nodes=tuple(a_node(f"node-{i}", True) for i in range(4)),
-            silent_nodes=("node-0", "node-1", "node-2"),
-        ),
-        F.CONTROL_PLANE,
-        (),
-    ),
-    "a killed launcher that left an exit code is no lost node": (
-        incident(
-            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, exit_code=137, signal=9)),
-            nodes=(a_node("node-1", True),),
-            silent_nodes=("node-1",),
-        ),
-        F.PROCESS_KILLED,
-        (),
-    ),
-    "memory ran out where the record says so, not a mere kill": (
-        incident(terminations=(left("node-1", end(1, signal=9, oom_killed=True)),)),
-        F.HOST_OOM,
-        (("node-1", 1),),
-    ),
-    "memory ran out where the kubelet says so": (
-        incident(pods=(pod("node-1", 1, exit_code=137, signal=9, reason="OOMKilled"),)),
-        F.HOST_OOM,
-        (),
-    ),
-    "memory ran out where the kernel says so": (
-        incident(
-            terminations=(left("node-1", end(1, signal=9)),),
-            lines=(kernel("node-1", "Memory cgroup out of memory: Killed process 63214 (python) total-vm:31494kB"),),
-        ),
-        F.HOST_OOM,
-        (),
-    ),
-    "numpy could not allocate": (
-        incident(
-            terminations=(
-                left(
-                    "node-1",
-                    end(1, 1, lines=raised("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 TiB")),
-                ),
-            )
-        ),
-        F.HOST_OOM,
-        (("node-1", 1),),
-    ),
-    "the GPU's memory ran out": (
-        incident(
-            terminations=(
-                left("node-1", end(1, 1, lines=raised("torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"))),
-            )
-        ),
-        F.GPU_OOM,
-        (),
-    ),
-    "an unknown argument is configuration": (
-        incident(
-            terminations=(
-                left(
-                    "node-1", end(1, 2, lines=("usage: train.py [-h]", "train.py: error: unrecognized arguments: --x"))
-                ),
-            )
-        ),
-        F.CONFIG,
-        (),
-    ),
-    "a missing file is configuration": (
-        incident(
-            terminations=(
-                left("node-1", end(1, 1, lines=raised("FileNotFoundError: [Errno 2] No such file: '/data/x'"))),
-            )
-        ),
-        F.CONFIG,
-        (),
-    ),
-    "a bad image is configuration": (
-        incident(Signal.IMAGE, pods=(pod("node-1", 1, "Pending", reason="ErrImagePull"),), detail="p: ErrImagePull"),
-        F.CONFIG,
-        (),
-    ),
-    "a refused manifest is configuration": (
-        incident(Signal.SUBMIT_REFUSED, detail="spec.foo: unknown field"),
-        F.CONFIG,
-        (),
-    ),
-    "a command that does not exist is configuration": (
-        incident(terminations=(left("node-1", end(1, 127)),)),
-        F.CONFIG,
-        (),
-    ),
-    "no space is storage": (
-        incident(
-            terminations=(
-                left("node-1", end(1, 1, lines=raised("OSError: [Errno 28] No space left on device: '/ckpt'"))),
-            )
-        ),
-        F.STORAGE,
-        (),
-    ),
-    "storage that the checkpoint step could not read": (
-        incident(Signal.CHECKPOINT_UNUSABLE, choice=looked("unknown", "cannot list /ckpt: Stale file handle")),
-        F.STORAGE,
-        (),
-    ),
-    "the folder belongs to another ledger": (
-        incident(Signal.CHECKPOINT_UNUSABLE, choice=replace(looked("fail", "another --name"), owner="0f3c")),
-        F.CONFIG,
-        (),
-    ),
-    "no checkpoint is usable": (
-        incident(Signal.CHECKPOINT_UNUSABLE, choice=looked("fail", "3 checkpoints, none usable")),
-        F.CHECKPOINT_CORRUPT,
-        (),
-    ),
-    "a checkpoint that the program could not read": (
-        incident(
-            terminations=(
-                left("node-1", end(1, 1, lines=raised("RuntimeError: PytorchStreamReader failed reading zip archive"))),
-            )
-        ),
-        F.CHECKPOINT_CORRUPT,
-        (),
-    ),
-    "a checkpoint of another model": (
-        incident(
-            terminations=(
-                left("node-1", end(1, 1, lines=raised("RuntimeError: Error(s) in loading state_dict for GPT:"))),
-            )
-        ),
-        F.CHECKPOINT_MISMATCH,
-        (),
-    ),
-    "a pod told to leave is preemption, though it ended by SIGTERM": (
-        incident(
-            Signal.PREEMPTION_NOTICE,
-            pods=(pod("node-1", 1, exit_code=143, disrupted=True),),
-            terminations=(left("node-1", end(1, 143, requested=True)),),
-        ),
-        F.PREEMPTED,
-        (),
-    ),
-    "a gang that its queue suspended is preemption, whatever is left of its pods": (
-        incident(suspended="its JobSet was suspended in queue team", detail="failed: demo-a1-trainer-0-0-x (Error)"),
-        F.PREEMPTED,
-        (),
-    ),
-    "a living gang of which a node is to be emptied": (
-        incident(
-            Signal.NODE_CORDONED,
-            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, "Running")),
-            nodes=(a_node("node-0", True), a_node("node-1", True, cordoned=True)),
-        ),
-        F.PREEMPTED,
-        (),
-    ),
-    "a drained node explains a gang that was told to end": (
-        incident(
-            pods=(pod("node-0", 0, "Running"), pod("node-1", 1, exit_code=143)),
-            nodes=(a_node("node-0", True), a_node("node-1", True, cordoned=True)),
-            terminations=(left("node-1", end(1, 143, requested=True)),),
-        ),
-        F.PREEMPTED,
-        (),
-    ),
-    "a launcher that was told to end from outside": (
-        incident(terminations=(replace(left("node-1", end(1, 143, requested=True)), reason="signalled"),)),
-        F.PREEMPTED,
-        (),
-    ),
-    "a cordoned node does not explain an exception": (
-        incident(
-            nodes=(a_node("node-1", True, cordoned=True),),
-            terminations=(left("node-1", end(1, 1, lines=raised("IndexError: list index out of range"))),),
-        ),
-        F.USER_CODE,
-        (),
-    ),
-    "NaN is numeric, though a rank raised because of it": (
-        incident(
-            Signal.NUMERIC,
-            first_nan_step=55,
-            terminations=(left("node-1", end(1, 1, lines=raised("ValueError: bad loss"))),),
-        ),
-        F.NUMERIC,
-        (),
-    ),
-    "whoever prints a collective time-out is a victim": (
-        incident(lines=tuple(rank_line(rank, f"[Rank {rank}] {TIMEOUT}") for rank in range(4))),
-        F.COLLECTIVE_TIMEOUT,
-        (),
-    ),
-    "the rank that enqueued fewer collectives than the rest held them up": (
-        incident(
-            lines=tuple(
-                rank_line(
-                    rank,
-                    f"[PG ID 0 PG GUID 0(default_pg) Rank {rank}] Exception (either an error or timeout) detected by "
-                    f"watchdog at work: 7, last enqueued NCCL work: {5 if rank == 2 else 9}, last completed: 4",
-                )
-                for rank in range(4)
-            )
-        ),
-        F.COLLECTIVE_TIMEOUT,
-        (("node-2", 2),),
-    ),
-    "a GPU off the bus explains time-outs and CUDA errors": (
-        incident(
-            lines=(
-                *(rank_line(rank, f"[Rank {rank}] {TIMEOUT}") for rank in (0, 2, 3)),
-                rank_line(1, "RuntimeError: CUDA error: unspecified launch failure"),
-                kernel("node-1", XID),
-            )
-        ),
-        F.GPU_HARDWARE,
-        (("node-1", None),),
-    ),
-    "uncorrectable memory errors of an AMD GPU": (
-        incident(lines=(kernel("node-2", RAS),)),
-        F.GPU_HARDWARE,
-        (("node-2", None),),
-    ),
-    "an old kernel message is no evidence": (incident(lines=(kernel("node-1", XID, at=NOW - 86400),)), F.UNKNOWN, ()),
-    "a GPU missing at the gate": (
-        incident(Signal.GATE_FAILED, gate=(refused("gpu-count"),)),
-        F.GPU_HARDWARE,
-        (("node-1", None),),
-    ),
-    "storage that a node cannot write at the gate": (
-        incident(Signal.GATE_FAILED, gate=(refused("storage-writable"),)),
-        F.STORAGE,
-        (("node-1", None),),
-    ),
-    "a sick NIC": (
-        incident(lines=(kernel("node-1", "mlx5_core 0000:3b:00.0: device's health compromised - reached miss count"),)),
-        F.FABRIC,
-        (("node-1", None),),
-    ),
-    "a port in use is rendezvous": (
-        incident(terminations=(left("node-0", end(0, 1, lines=raised("OSError: [Errno 98] Address already in use"))),)),
-        F.RENDEZVOUS,
-        (),
-    ),
-    "no room": (
-        incident(Signal.UNSCHEDULABLE, detail="no room for 5 s: 0/2 nodes are available: 2 Insufficient cpu."),
-        F.SCHEDULING,
-        (),
-    ),
-    "resumed but started over": (
-        incident(Signal.STARTED_OVER, detail="resumed from step 40, but the first step seen is 1 (not 41)"),
-        F.STARTED_OVER,
-        (),
-    ),
-    "a hang": (incident(Signal.HANG, detail="no step for 61 s"), F.HANG, ()),
-    "an exit without a word is unknown": (incident(terminations=(left("node-1", end(1, 1)),)), F.UNKNOWN, ()),
-    "exit 0 before the last step is unknown": (
-        incident(Signal.ENDED_EARLY, detail="the program ended with exit code 0 after step 3 of 50 planned ones"),
-        F.UNKNOWN,
-        (),
-    ),
-    "nothing at all is unknown": (incident(), F.UNKNOWN, ()),
-}
 
 
-@pytest.mark.parametrize("sentence", CASES)
-def test_what_it_is_and_who_is_to_blame(sentence: str) -> None:
-    evidence, fault_class, culprits = CASES[sentence]
-    found = diagnose(evidence)
-    assert (found.fault_class, found.culprits) == (fault_class, culprits)
+@rows("diagnosis/incidents")
+def test_what_it_is_and_who_is_to_blame(
+    wanted: F, seen: Seen, culprits: tuple[tuple[str, int | None], ...] = ()
+) -> None:
+    found = diagnose(seen.evidence())
+    assert (found.fault_class, found.culprits) == (wanted, culprits)
     assert 0 <= found.confidence <= 1
     assert found.confidence + sum(share for _, share in found.alternatives) <= 1.001
     assert found.why
@@ -500,8 +125,8 @@ def test_a_rank_that_was_killed_after_an_exception_it_had_handled_is_a_victim() 
 
 
 def test_victims_are_named_and_the_culprit_is_not_among_them() -> None:
-    evidence, _, _ = CASES["a killed rank is to blame, its peer that lost the connection is not"]
-    found = diagnose(evidence)
+    peer = end(0, 1, at=990.01, lines=raised("ConnectionResetError: [Errno 104] Connection reset by peer"))
+    found = diagnose(incident(terminations=(left("node-0", peer), left("node-1", end(1, signal=9)))))
     assert (found.victims, found.first_failing_rank) == ((0,), 1)
 
 
@@ -601,15 +226,43 @@ def test_draining_nodes_are_avoided_without_blame() -> None:
 
 EXAMPLES = [rule.example for rule in RULES]
 NODES = ("node-0", "node-1", "node-2")
+
+
+def _line(text: str, rank: int | None, node: str, at: float | None) -> LogLine:
+    return LogLine(text, "kernel" if rank is None else "rank", rank, node, at)
+
+
+def _end(rank: int, code: int | None, signal: int | None, at: float, requested: bool, oom_killed: bool) -> RankEnd:
+    return RankEnd(rank, 0, at, code, signal, requested, 7, oom_killed=oom_killed)
+
+
+def _pod(node: str, phase: str, reason: str, code: int | None, disrupted: bool) -> Pod:
+    return Pod(f"pod-{node}", "trainer", 0, node, phase, reason, exit_code=code, disrupted=disrupted)
+
+
+def _evidence(
+    signal: Signal,
+    lines: list[LogLine],
+    ends: list[RankEnd],
+    pods: list[Pod],
+    nodes: dict[str, bool | None],
+    silent: list[str],
+) -> Evidence:
+    ready = tuple(a_node(name, ready) for name, ready in nodes.items())
+    terminations = (left("node-1", *ends),) if ends else ()
+    facts = Evidence(signal, "demo", 1, NOW, tuple(pods), ready, terminations, lines=tuple(lines))
+    return replace(facts, silent_nodes=tuple(silent))
+
+
 LINES = st.builds(
-    lambda text, rank, node, at: LogLine(text, "rank" if rank is not None else "kernel", rank, node, at),
+    _line,
     st.sampled_from(EXAMPLES),
     st.none() | st.integers(0, 5),
     st.sampled_from((*NODES, "")),
     st.none() | st.floats(900, 1000),
 )
 ENDS = st.builds(
-    lambda rank, code, sig, at, asked, oom: RankEnd(rank, 0, at, code, sig, asked, 7, oom_killed=oom),
+    _end,
     st.integers(0, 5),
     st.none() | st.sampled_from([0, 1, 2, 127, 137, 143]),
     st.none() | st.sampled_from([6, 9, 11, 15]),
@@ -618,26 +271,15 @@ ENDS = st.builds(
     st.booleans(),
 )
 PODS = st.builds(
-    lambda node, phase, reason, code, gone: Pod(f"pod-{node}", "trainer", 0, node, phase, reason, exit_code=code,
-                                                     disrupted=gone),
+    _pod,
     st.sampled_from(NODES),
     st.sampled_from(["Running", "Failed", "Gone", "Pending"]),
     st.sampled_from(["", "OOMKilled", "NodeLost", "Evicted", "StartError"]),
     st.none() | st.sampled_from([0, 1, 137]),
     st.booleans(),
-)  # fmt: skip
+)
 EVIDENCE = st.builds(
-    lambda signal, lines, ends, pods, nodes, silent: Evidence(
-        signal,
-        "demo",
-        1,
-        NOW,
-        tuple(pods),
-        tuple(a_node(name, ready) for name, ready in nodes.items()),
-        (left("node-1", *ends),) if ends else (),
-        lines=tuple(lines),
-        silent_nodes=tuple(silent),
-    ),
+    _evidence,
     st.sampled_from(Signal),
     st.lists(LINES, max_size=6),
     st.lists(ENDS, max_size=4),
