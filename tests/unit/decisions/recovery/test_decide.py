@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from profiles.cluster import Brake
 from profiles.recovery import Budget, RecoveryProfile
 from profiles.run import RunBudget
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction
+from tests.support.cases.rows import values
 from workflows.model.attempt import PastIncident
 from workflows.model.fleet import BrakeState, brake_trips
 from workflows.wire import CheckpointState, ResumeChoice
@@ -53,149 +55,89 @@ def at(*history: PastIncident, **more: object) -> Situation:
     return Situation(NOW, past=history, **more)  # type: ignore[arg-type]
 
 
-def choice(verdict: str, path: str = "", step: int | None = None, looked: int = 0) -> ResumeChoice:
+def choice(verdict: str, path: str = "", step: int | None = None, damaged: int = 0) -> ResumeChoice:
     states = [
-        CheckpointState(n, f"/c/{n}", "durable", "primus", 1, True, "bad", False, "digest") for n in range(looked)
+        CheckpointState(n, f"/c/{n}", "durable", "primus", 1, True, "bad", False, "digest") for n in range(damaged)
     ]
     return ResumeChoice(path, step, states, verdict, "")
 
 
 SAVED = ((10, "/c/10"), (20, "/c/20"), (30, "/c/30"))
 
-CASES: dict[str, tuple[Diagnosis, Situation, Action]] = {
-    "an exception in the user's code is not tried again": (is_(F.USER_CODE), at(), A.GIVE_UP),
-    "unless the profile says so": (
-        is_(F.USER_CODE),
-        at(recovery=RecoveryProfile(retry_user_code=True)),
-        A.NEW_ATTEMPT,
-    ),
-    "and even then not twice at the same step": (
-        is_(F.USER_CODE),
-        at(past(F.USER_CODE), recovery=RecoveryProfile(retry_user_code=True)),
-        A.GIVE_UP,
-    ),
-    "but at another step it is another failure": (
-        is_(F.USER_CODE),
-        at(past(F.USER_CODE, step=12, last_step=12), recovery=RecoveryProfile(retry_user_code=True)),
-        A.NEW_ATTEMPT,
-    ),
-    "a class that is not sure does not end a run": (is_(F.USER_CODE, 0.4), at(), A.NEW_ATTEMPT),
-    "configuration is not tried again": (is_(F.CONFIG), at(), A.GIVE_UP),
-    "the GPU's memory runs out again for sure": (is_(F.GPU_OOM), at(), A.GIVE_UP),
-    "another model's checkpoint does not fit next time": (is_(F.CHECKPOINT_MISMATCH), at(), A.GIVE_UP),
-    "the host's memory gets one more try": (is_(F.HOST_OOM), at(), A.NEW_ATTEMPT),
-    "and no second one": (is_(F.HOST_OOM), at(past(F.HOST_OOM, step=7)), A.GIVE_UP),
-    "unless the first was long ago": (is_(F.HOST_OOM), at(past(F.HOST_OOM, at=0.0)), A.NEW_ATTEMPT),
-    "a killed process is started again": (is_(F.PROCESS_KILLED), at(past(F.PROCESS_KILLED)), A.NEW_ATTEMPT),
-    "a lost node is replaced": (on_node(F.NODE_LOST), at(), A.NEW_ATTEMPT),
-    "broken hardware is replaced": (on_node(F.GPU_HARDWARE), at(), A.NEW_ATTEMPT),
-    "a sick NIC is tried once more": (on_node(F.FABRIC), at(), A.NEW_ATTEMPT),
-    "storage gets time": (is_(F.STORAGE), at(), A.NEW_ATTEMPT),
-    "a full disk gets time once": (is_(F.STORAGE, rule="disk-full"), at(), A.NEW_ATTEMPT),
-    "and not twice": (is_(F.STORAGE, rule="disk-full"), at(past(F.STORAGE)), A.GIVE_UP),
-    "a memory fault of a GPU may be the machine's": (is_(F.USER_CODE, rule="cuda-illegal-access"), at(), A.NEW_ATTEMPT),
-    "past a checkpoint that cannot be read": (
-        is_(F.CHECKPOINT_CORRUPT),
-        at(choice=choice("pass", "/c/30", 30), checkpoints=SAVED),
-        A.ROLL_BACK,
-    ),
-    "no usable checkpoint ends the run rather than its results": (
-        is_(F.CHECKPOINT_CORRUPT),
-        at(choice=choice("fail", looked=3), checkpoints=()),
-        A.GIVE_UP,
-    ),
-    "or asks where people want to be asked": (
-        is_(F.CHECKPOINT_CORRUPT),
-        at(choice=choice("fail", looked=3), mode=Mode.ASK),
-        A.ASK,
-    ),
-    "preemption is free of charge": (is_(F.PREEMPTED), at(*[past(F.PREEMPTED, charged=False)] * 20), A.NEW_ATTEMPT),
-    "NaN goes back before it": (is_(F.NUMERIC), at(checkpoints=SAVED, first_nan_step=35), A.ROLL_BACK),
-    "and further the second time": (
-        is_(F.NUMERIC),
-        at(checkpoints=SAVED, first_nan_step=35, roll_back_limits=((35, 30),)),
-        A.ROLL_BACK,
-    ),
-    "but not a third time": (
-        is_(F.NUMERIC),
-        at(checkpoints=SAVED, first_nan_step=35, roll_back_limits=((35, 30), (35, 20))),
-        A.GIVE_UP,
-    ),
-    "an old NaN that was trained past is another cause": (
-        is_(F.NUMERIC),
-        at(checkpoints=((40, "/c/40"), (60, "/c/60")), first_nan_step=65, roll_back_limits=((35, 30), (35, 20))),
-        A.ROLL_BACK,
-    ),
-    "a collective time-out blames nobody": (is_(F.COLLECTIVE_TIMEOUT), at(), A.NEW_ATTEMPT),
-    "rendezvous gets a new namespace": (is_(F.RENDEZVOUS), at(past(F.RENDEZVOUS)), A.NEW_ATTEMPT),
-    "room is waited for": (is_(F.SCHEDULING), at(pending_seconds=10.0), A.WAIT),
-    "but not for ever": (is_(F.SCHEDULING), at(pending_seconds=3600.0), A.GIVE_UP),
-    "an observer in trouble leaves training alone": (is_(F.CONTROL_PLANE), at(ended=False), A.NONE),
-    "but where nothing trains any more, it starts again": (is_(F.CONTROL_PLANE), at(ended=True), A.NEW_ATTEMPT),
-    "a straggler is left alone": (is_(F.STRAGGLER), at(ended=False), A.NONE),
-    "starting over must not overwrite anything": (is_(F.STARTED_OVER, 0.3), at(), A.GIVE_UP),
-    "the unknown is tried": (is_(F.UNKNOWN), at(), A.NEW_ATTEMPT),
-    "the same unknown at the same step twice is the code or the data": (is_(F.UNKNOWN), at(past(F.UNKNOWN)), A.GIVE_UP),
-    "what cannot be compared is not the same": (is_(F.UNKNOWN, fingerprint=""), at(past(F.UNKNOWN)), A.NEW_ATTEMPT),
-    "three attempts without a step of progress are enough": (
-        is_(F.PREEMPTED),
-        at(highest_steps=(40, 40, 39, None)),
-        A.GIVE_UP,
-    ),
-    "two are not": (is_(F.PREEMPTED), at(highest_steps=(40, 41, 39, None)), A.NEW_ATTEMPT),
-    "free attempts end too": (is_(F.PREEMPTED), at(attempts=100), A.GIVE_UP),
-    "a spent budget ends charged restarts": (is_(F.PROCESS_KILLED), at(*[past(F.HANG)] * 6), A.GIVE_UP),
-    "but not free ones": (is_(F.PREEMPTED), at(*[past(F.HANG)] * 6), A.NEW_ATTEMPT),
-    "old restarts have left the window": (is_(F.PROCESS_KILLED), at(*[past(F.HANG, at=1.0)] * 6), A.NEW_ATTEMPT),
-    "a person who resumes the run renews the budget": (
-        is_(F.PROCESS_KILLED),
-        at(*[past(F.HANG)] * 6, resumed_at=NOW - 1),
-        A.NEW_ATTEMPT,
-    ),
-    "GPU-hours run out": (is_(F.PREEMPTED), at(budget=RunBudget(gpu_hours=10), gpu_hours=10.0), A.GIVE_UP),
-    "wall time runs out": (is_(F.PREEMPTED), at(budget=RunBudget(wall_seconds=10), wall_seconds=11.0), A.GIVE_UP),
-    "the brake stops the second node of a small pool": (
-        on_node(F.NODE_LOST),
-        at(brake=BrakeState(4, ("node-3",))),
-        A.ASK,
-    ),
-    "the brake stops too many evictions": (on_node(F.NODE_LOST), at(brake=BrakeState(1000, (), 8)), A.ASK),
-    "one node may always go": (on_node(F.NODE_LOST), at(brake=BrakeState(2)), A.NEW_ATTEMPT),
-    "a node already in quarantine does not count again": (
-        on_node(F.NODE_LOST),
-        at(brake=BrakeState(4, ("node-1",))),
-        A.NEW_ATTEMPT,
-    ),
-    "in mode ask, people approve what the profile names": (
-        on_node(F.NODE_LOST),
-        at(mode=Mode.ASK, recovery=RecoveryProfile(ask_before=(NodeAction.QUARANTINE,))),
-        A.ASK,
-    ),
-    "in mode ask, the rest is done": (on_node(F.NODE_LOST), at(mode=Mode.ASK), A.NEW_ATTEMPT),
-    "the same hang after one that was restarted in place at the same step is the code's": (
-        is_(F.HANG),
-        at(past(F.HANG, action="restart-in-place", charged=False)),
-        A.GIVE_UP,
-    ),
-    "a restart in place of another class is not the same failure, whatever its signal": (
-        is_(F.HANG),
-        at(past(F.PROCESS_KILLED, action="restart-in-place", charged=False, fingerprint=f"{F.HANG}:x")),
-        A.NEW_ATTEMPT,
-    ),
-    "the same failure always on one node is not the code's": (
-        replace(
-            on_node(F.GPU_DRIVER), evidence=(Clue(F.GPU_DRIVER, 0.6, "twice, always on node-1", SAME_NODE, "node"),)
-        ),
-        at(past(F.GPU_DRIVER, nodes=("node-1",))),
-        A.NEW_ATTEMPT,
-    ),
-}
+
+@dataclass(frozen=True)
+class Before:
+    """So many equal incidents before, as `past` makes them."""
+
+    fault: FaultClass
+    at: float = NOW - 60
+    step: int = 40
+    last_step: int = 40
+    nodes: tuple[str, ...] = ()
+    action: str = "new-attempt"
+    charged: bool = True
+    fingerprint: str = ""
+    times: int = 1
+
+    def incidents(self) -> list[PastIncident]:
+        facts = {name: getattr(self, name) for name in ("step", "last_step", "nodes", "action", "charged")}
+        facts["fingerprint"] = self.fingerprint or f"{self.fault}:x"
+        return [past(self.fault, self.at, **facts)] * self.times
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the table: what was diagnosed, when, and what is done; the rest is as `is_` and `at` have it."""
+
+    fault: FaultClass
+    action: Action
+    confidence: float = 0.9
+    node: str = ""
+    """A node that is to blame."""
+    always_on_it: bool = False
+    rule: str = ""
+    fingerprint: str | None = None
+    past: tuple[Before, ...] = ()
+    choice: dict[str, Any] = field(default_factory=dict[str, Any])
+    recovery: RecoveryProfile = field(default_factory=RecoveryProfile)
+    mode: Mode = Mode.ACT
+    budget: RunBudget = field(default_factory=RunBudget)
+    gpu_hours: float = 0.0
+    wall_seconds: float = 0.0
+    pool_size: int = 1_000_000
+    quarantined: tuple[str, ...] = ()
+    evictions: int = 0
+    resumed_at: float | None = None
+    attempts: int = 1
+    highest_steps: tuple[int | None, ...] = ()
+    checkpoints: tuple[tuple[int, str], ...] = ()
+    roll_back_limits: tuple[tuple[int, int], ...] = ()
+    first_nan_step: int | None = None
+    pending_seconds: float | None = None
+    ended: bool = True
+
+    def diagnosis(self) -> Diagnosis:
+        found = on_node(self.fault, self.node) if self.node else is_(self.fault, self.confidence, rule=self.rule)
+        if self.fingerprint is not None:
+            found = replace(found, fingerprint=self.fingerprint)
+        clue = Clue(self.fault, 0.6, f"twice, always on {self.node}", SAME_NODE, "node")
+        return replace(found, evidence=(clue,)) if self.always_on_it else found
+
+    def situation(self) -> Situation:
+        same = {one.name for one in fields(Situation)} & {one.name for one in fields(self)} - {"past", "choice"}
+        history = [incident for before in self.past for incident in before.incidents()]
+        facts = {name: getattr(self, name) for name in same}
+        facts["brake"] = BrakeState(self.pool_size, self.quarantined, self.evictions)
+        return at(*history, choice=choice(**self.choice) if self.choice else None, **facts)
+
+
+CASES = values("recovery/decide", "situations", Case)
 
 
 @pytest.mark.parametrize("sentence", CASES)
 def test_what_is_done(sentence: str) -> None:
-    diagnosis, situation, action = CASES[sentence]
-    decision = decide(diagnosis, situation)
+    case = CASES[sentence]
+    action, decision = case.action, decide(case.diagnosis(), case.situation())
     assert decision.action is action, decision.why
     assert decision.why
     assert decision.would_change
@@ -270,7 +212,7 @@ def test_the_question_says_what_would_be_done() -> None:
 
 @pytest.mark.parametrize(("mode", "paused"), [(Mode.OBSERVE, False), (Mode.ACT, True)])
 def test_observing_and_pausing_decide_the_same_and_touch_nothing(mode: Mode, paused: bool) -> None:
-    for diagnosis, situation, _ in CASES.values():
+    for diagnosis, situation in [(case.diagnosis(), case.situation()) for case in CASES.values()]:
         if situation.mode is Mode.ASK:
             continue
         acting = decide(diagnosis, situation)
@@ -313,47 +255,39 @@ def test_the_brake_counts_shares_and_evictions() -> None:
 
 STEPS = st.none() | st.integers(0, 50)
 CLASSES = st.sampled_from(FaultClass)
-HISTORY = st.lists(
-    st.builds(
-        lambda kind, step, when, charged, node: past(kind, NOW - when, step=step, charged=charged, nodes=node),
-        CLASSES,
-        STEPS,
-        st.floats(0, 50_000),
-        st.booleans(),
-        st.sampled_from([(), ("node-1",), ("node-2",)]),
-    ),
-    max_size=12,
-).map(tuple)
-DIAGNOSES = st.builds(
-    lambda kind, confidence, step, node, suspect: is_(
-        kind, confidence, step=step, culprits=((node, None),) if node else (), node_suspect=suspect and bool(node)
-    ),
-    CLASSES,
-    st.floats(0, 1),
-    STEPS,
-    st.sampled_from(["", "node-1", "node-2"]),
-    st.booleans(),
+
+
+def _past(
+    kind: FaultClass, step: int | None, seconds_ago: float, charged: bool, nodes: tuple[str, ...]
+) -> PastIncident:
+    return past(kind, NOW - seconds_ago, step=step, charged=charged, nodes=nodes)
+
+
+def _diagnosis(kind: FaultClass, confidence: float, step: int | None, node: str, suspect: bool) -> Diagnosis:
+    culprits = ((node, None),) if node else ()
+    return is_(kind, confidence, step=step, culprits=culprits, node_suspect=suspect and bool(node))
+
+
+def _situation(history: list[PastIncident], saved: set[int], quarantined: int, facts: dict[str, Any]) -> Situation:
+    checkpoints = tuple((step, f"/c/{step}") for step in sorted(saved))
+    brake = BrakeState(10, tuple(f"node-{number}" for number in range(quarantined)))
+    return at(*history, checkpoints=checkpoints, brake=brake, **facts)
+
+
+NODES = st.sampled_from([(), ("node-1",), ("node-2",)])
+HISTORY = st.lists(st.builds(_past, CLASSES, STEPS, st.floats(0, 50_000), st.booleans(), NODES), max_size=12)
+BLAMED = st.sampled_from(["", "node-1", "node-2"])
+DIAGNOSES = st.builds(_diagnosis, CLASSES, st.floats(0, 1), STEPS, BLAMED, st.booleans())
+FACTS = st.fixed_dictionaries(
+    {
+        "mode": st.sampled_from(Mode),
+        "attempts": st.integers(1, 101),
+        "highest_steps": st.lists(STEPS, max_size=5).map(tuple[int | None, ...]),
+        "first_nan_step": STEPS,
+        "ended": st.booleans(),
+    }
 )
-SITUATIONS = st.builds(
-    lambda history, mode, attempts, highest, saved, nan, quarantined, ended: at(
-        *history,
-        mode=mode,
-        attempts=attempts,
-        highest_steps=tuple(highest),
-        checkpoints=tuple((step, f"/c/{step}") for step in sorted(saved)),
-        first_nan_step=nan,
-        brake=BrakeState(10, tuple(f"node-{number}" for number in range(quarantined))),
-        ended=ended,
-    ),
-    HISTORY,
-    st.sampled_from(Mode),
-    st.integers(1, 101),
-    st.lists(STEPS, max_size=5),
-    st.sets(st.integers(1, 50), max_size=5),
-    STEPS,
-    st.integers(0, 4),
-    st.booleans(),
-)
+SITUATIONS = st.builds(_situation, HISTORY, st.sets(st.integers(1, 50), max_size=5), st.integers(0, 4), FACTS)
 
 
 @settings(max_examples=150, deadline=None)
