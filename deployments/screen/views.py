@@ -11,7 +11,7 @@ from flows.decisions.accounting.report import goodput_of
 from flows.decisions.explain.reasons import Reason, Witness
 from flows.decisions.recovery.incarnations import lines as incarnation_lines
 from flows.decisions.recovery.straggler import sentences
-from flows.decisions.text import age, timestamp
+from flows.decisions.text import age, blame, timestamp
 from flows.decisions.views.status import Surroundings, status_of
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
@@ -106,14 +106,9 @@ def _question_lines(asked: Json) -> list[str]:
     return ["", f"{asked['question']}", f"  {asked['state']}{by}: {asked['why']}"]
 
 
-def _blamed(culprit: Json) -> str:
-    rank = "" if culprit["rank"] is None else f"rank {culprit['rank']}"
-    return f"{culprit['node']} ({rank})" if culprit["node"] and rank else culprit["node"] or rank
-
-
 def incident_lines(incident: Json) -> list[str]:
     """An incident in a few lines: what, who, what we did, why, and what would have changed it."""
-    blamed = ", ".join(_blamed(item) for item in incident["culprits"])
+    blamed = ", ".join(blame(item) for item in incident["culprits"])
     back = incident["resumed_after_seconds"]
     lines = [
         f"{incident['id']}: {incident['class']} ({incident['confidence']:.2f}), seen as {incident['signal']}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -28,6 +28,18 @@ def age(seconds: float) -> str:
 def duration_text(seconds: float) -> str:
     """The same, with tenths of a second for short spans: `2.4 s`."""
     return f"{max(0.0, seconds):.1f} s" if seconds < 10.0 else age(seconds)
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Some names for people, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def blame(culprit: Mapping[str, object]) -> str:
+    """A culprit: node, rank, or both."""
+    rank = "" if culprit["rank"] is None else f"rank {culprit['rank']}"
+    return f"{culprit['node']} ({rank})" if culprit["node"] and rank else str(culprit["node"] or rank)
 
 
 def timestamp(at: float | None) -> str | None:

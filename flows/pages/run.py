@@ -7,6 +7,7 @@ from typing import Any
 
 from flows.decisions.accounting.report import Curve
 from flows.decisions.recovery.incarnations import began_from
+from flows.decisions.text import blame
 from flows.pages.frame import (
     TableColumn,
     document,
@@ -172,7 +173,7 @@ def _incidents(incidents: list[Json]) -> str:
 
 
 def _incident(item: Json) -> str:
-    blamed = ", ".join(_blamed(culprit) for culprit in item["culprits"]) or "nobody"
+    blamed = ", ".join(blame(culprit) for culprit in item["culprits"]) or "nobody"
     pairs = [
         ("when", f"{moment(item['at'])}, noticed after {duration(item['detected_after_seconds'])}"),
         ("seen as", item["signal"]),
@@ -191,11 +192,6 @@ def _incident(item: Json) -> str:
         title += f", step {item['step']}"
     title += f": {item['action'] or 'not decided'}"
     return f"<details><summary>{escape(title)}</summary><dl>{rows}</dl>{evidence}</details>"
-
-
-def _blamed(culprit: Json) -> str:
-    rank = "" if culprit["rank"] is None else f"rank {culprit['rank']}"
-    return f"{culprit['node']} ({rank})" if culprit["node"] and rank else culprit["node"] or rank
 
 
 def _cost(cost: Json | None) -> str:

@@ -12,6 +12,7 @@ from flows.decisions.node_tests.grading.admission import judged, to_test, waits_
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.decisions.node_tests.grading.standing import NodeStanding
 from flows.decisions.recovery.nodes import NodeChoice, NodeNeed, choose_nodes
+from flows.decisions.text import first_names
 from flows.testing.proofs import standings_now, suite_of
 from profiles.errors import Conflict, Refused
 from profiles.resolve import Resolved
@@ -50,7 +51,7 @@ def admitted(resolved: Resolved, run: str, number: int, need: NodeNeed) -> NodeC
             if profile.admission.depths.before_run:
                 _free(run)
             return choice
-        named = ", ".join(nodes[:NAMED]) + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
+        named = first_names(nodes, NAMED)
         set_state(run, _waiting(number), f"tests {named} before they train")
         try:
             tried |= dict.fromkeys(nodes, prove_nodes(resolved, run, nodes, named))

@@ -93,7 +93,7 @@ def requests_of(spec: Json) -> dict[str, Decimal]:
 
 def _asked(container: Json) -> dict[str, Decimal]:
     asked = {**part(container, "resources", "limits"), **part(container, "resources", "requests")}
-    return {name: _amount(str(value)) for name, value in asked.items()}
+    return {name: readable_amount(str(value)) for name, value in asked.items()}
 
 
 def add(total: dict[str, Decimal], more: Amounts, times: int) -> None:
@@ -103,7 +103,7 @@ def add(total: dict[str, Decimal], more: Amounts, times: int) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _amount(quantity: str) -> Decimal:
+def readable_amount(quantity: str) -> Decimal:
     """The quantity, 0 where it is none of those that resources are written in."""
     try:
         return amount(quantity)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from flows.decisions.cluster_import.hardware import HardwareMatch, match, nics
+from flows.decisions.text import first_names
 from profiles.hardware import HardwareProfile
 from workflows import labels
 from workflows.model.inventory import FlavorStock, NodeStock
@@ -119,10 +120,8 @@ def taints_of(nodes: Sequence[NodeStock]) -> tuple[tuple[str, ...], Mapping[str,
 
 
 def node_names(nodes: Iterable[str], most: int = 4) -> str:
-    """Names for people: a few of them and how many more."""
-    names = sorted(nodes)
-    text = ", ".join(names[:most])
-    return text if len(names) <= most else f"{text} and {len(names) - most} more"
+    """The nodes in order, for people: a few of them and how many more."""
+    return first_names(sorted(nodes), most)
 
 
 def _not_ours(node: NodeStock) -> str:

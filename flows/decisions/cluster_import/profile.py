@@ -15,10 +15,10 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
 from profiles.loading.validation import checked
-from profiles.values import amount
 from workflows import labels
 from workflows.labels import RETURNING
 from workflows.model.inventory import Inventory, NodeStock, ServiceStock
+from workflows.model.manifest import readable_amount
 
 MAX_NAME = 63
 
@@ -400,8 +400,8 @@ def _by_value(odd: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], list[
 
 
 def _host(made: ProfileDraft, nodes: Sequence[NodeStock]) -> None:
-    cpus = [_amount(node.allocatable.get("cpu", "")) for node in nodes]
-    memory = [_amount(node.allocatable.get("memory", "")) for node in nodes]
+    cpus = [readable_amount(node.allocatable.get("cpu", "")) for node in nodes]
+    memory = [readable_amount(node.allocatable.get("memory", "")) for node in nodes]
     least = "the least that one of these nodes offers to pods; what daemons ask for comes off it"
     for name, found, text, choose in (("cpus_per_node", cpus, _whole, least), ("memory_per_node", memory, _bytes, "")):
         known = [value for value in found if value >= 1]
@@ -423,13 +423,6 @@ def _bytes(value: Decimal) -> str:
         if whole and (int(value) - whole * size) * 1000 < int(value):
             return f"{whole}{unit}"
     return str(int(value))
-
-
-def _amount(quantity: str) -> Decimal:
-    try:
-        return amount(quantity)
-    except (ArithmeticError, LookupError):
-        return Decimal(0)
 
 
 def _nics(made: ProfileDraft, nodes: Sequence[NodeStock], hardware: HardwareProfile) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flows.decisions.text import first_names
 from profiles.cluster import Brake
 from profiles.vocabulary import Mode, VerdictWord
 from workflows.model.fleet import BrakeState, brake_trips
@@ -98,8 +99,7 @@ def _reason_to_leave(finding: NodeFinding, ground: LedgerGround, mode: Mode) -> 
 
 def _question(pool: str, items: Sequence[Settled]) -> NodeQuestion:
     nodes = tuple(item.finding.node for item in items)
-    named = ", ".join(f"{item.finding.node} ({item.finding.condition})" for item in items[:NAMES])
-    more = f" and {len(items) - NAMES} more" if len(items) > NAMES else ""
+    named = first_names([f"{item.finding.node} ({item.finding.condition})" for item in items], NAMES)
     why = items[0].why
     begin = "" if why == "mode ask" else f"The brake tripped: {why}. "
-    return NodeQuestion(pool, f"{begin}Take out {named}{more} of pool {pool}?", nodes)
+    return NodeQuestion(pool, f"{begin}Take out {named} of pool {pool}?", nodes)

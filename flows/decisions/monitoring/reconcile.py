@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from flows.decisions.monitoring.flow_runs import undriven
+from flows.decisions.text import first_names
 from profiles.vocabulary import Mode, RunState
 from workflows import labels
 from workflows.attempt.examination import POST_FLIGHT
@@ -200,7 +201,7 @@ def _unknown_attempt(thing: ObjectSeen) -> ReconcileFinding:
 
 
 def _foreign(run: str, things: list[ObjectSeen], ledger: str) -> ReconcileFinding:
-    named = ", ".join(thing.subject for thing in things[:4]) + (f" and {len(things) - 4} more" if things[4:] else "")
+    named = first_names([thing.subject for thing in things], 4)
     sure = any(thing.ledger not in ("", ledger) for thing in things)
     whose = f"another ledger has a run {run}" if sure else f"this ledger knows no run {run}"
     leave = Leave("another ledger owns it" if sure else "another ledger may own it")

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows.decisions import text as decisions_text
-from flows.decisions.text import age, timestamp
-from flows.decisions.views.events import blame
+from flows.decisions.text import age, blame, first_names, timestamp
 from flows.decisions.views.status import incident_row
 from workflows.model.events import Sheet
 from workflows.model.records import ApprovalRecord, IncidentRecord, Story
@@ -62,7 +61,7 @@ def if_yes(line: ApprovalLine) -> str:
     for action in line.actions:
         if action.target:
             by_kind.setdefault(str(action.kind), []).append(action.target)
-    parts = [f"{kind} {_node_list(nodes)}" for kind, nodes in by_kind.items()]
+    parts = [f"{kind} {first_names(nodes, NAMED)}" for kind, nodes in by_kind.items()]
     parts += [str(action.kind) for action in line.actions if not action.target]
     return ", then ".join(parts) or "what was decided is carried out"
 
@@ -73,11 +72,6 @@ def if_no(line: ApprovalLine) -> str:
     if line.run_state is None:
         return "the nodes stay as they are"
     return f"nothing is done and {run} ends as stopped; `primus resume {run}` goes on later"
-
-
-def _node_list(nodes: list[str]) -> str:
-    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
-    return ", ".join(nodes[:NAMED]) + more
 
 
 def approval_sheet(approval: ApprovalRecord, story: Story | None = None) -> Sheet:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.decisions.recovery.liveness import last_end
-from flows.decisions.text import timestamp
+from flows.decisions.text import blame, timestamp
 from profiles.vocabulary import FINISHED, Action, VerdictWord
 from workflows.model.events import SCHEMA_VERSION, ConsoleEvent, EventGround, Json, Place
 from workflows.model.nodes import WATCHER
@@ -128,12 +128,6 @@ def _of_incident(verb: str, payload: Json) -> str:
     blamed = ", ".join(blame(item) for item in payload["culprits"]) or "nobody"
     known = f"{payload['class']} ({payload['confidence'] or 0.0:.2f}), blamed: {blamed}"
     return known if verb == "diagnosed" else f"{known}; {payload['action']}: {payload['why']}"
-
-
-def blame(culprit: Mapping[str, object]) -> str:
-    """A culprit: node, rank, or both."""
-    rank = "" if culprit["rank"] is None else f"rank {culprit['rank']}"
-    return f"{culprit['node']} ({rank})" if culprit["node"] and rank else str(culprit["node"] or rank)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from typing import Any
 
 from flows.decisions.accounting.report import goodput_of
 from flows.decisions.recovery.straggler import sentences
-from flows.decisions.text import PlotLine, bar, duration_text, picture
+from flows.decisions.text import PlotLine, bar, blame, duration_text, first_names, picture
 from flows.decisions.views.approvals import approval_sheet
-from flows.decisions.views.events import blame
 from flows.decisions.views.status import Json, Surroundings, node_rows, status_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
@@ -154,7 +153,7 @@ def _attempt_row(item: Json) -> Json:
         "resumed from": "the beginning" if item["resumed_from_step"] is None else f"step {item['resumed_from_step']}",
         "proof": item["resume_proof"] or "",
         "restarts in place": item["restarts_in_place"],
-        "nodes": ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""),
+        "nodes": first_names(nodes, 8),
         "why": item["why"],
     }
 

@@ -20,6 +20,7 @@ from flows.decisions.node_tests.grading.comparisons import History
 from flows.decisions.node_tests.grading.grade import grade, worst
 from flows.decisions.node_tests.grading.model import CheckRule, NodeGrade, NodeReadings
 from flows.decisions.node_tests.judge import rule_of
+from flows.decisions.text import first_names
 from profiles.checks.check import Check
 from profiles.hardware import HardwareProfile
 from profiles.vocabulary import VerdictWord
@@ -306,11 +307,11 @@ def _reason(node: str, check: Check, view: View, results: Sequence[PairResult], 
     reason = _worse(node, (fitting or own)[-1], check.name)
     if word is VerdictWord.FAIL and check.severity == "fatal":
         reason["evidence"] = (
-            f"missed with {_node_list(blamed)}, each of which is good with others; {reason['evidence']}"
+            f"missed with {first_names(blamed, NAMED)}, each of which is good with others; {reason['evidence']}"
         )
     elif word is VerdictWord.UNKNOWN and reason["verdict"] == "fail":
         reason = {key: value for key, value in reason.items() if key not in OF_A_FAILURE}
-        partners = _node_list(view.missed.get(node, ()))
+        partners = first_names(view.missed.get(node, ()), NAMED)
         why = everywhere or f"missed with {partners}, which does not show which end is at fault"
         reason["evidence"] = f"{why}; {reason['evidence']}"
     return {**reason, "verdict": str(word)}
@@ -346,11 +347,6 @@ def _worse(node: str, result: PairResult, check: str) -> Json:
 def _other(result: PairResult, node: str) -> str:
     left, right = result.meeting.pair
     return right if node == left else left
-
-
-def _node_list(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
-    return ", ".join(nodes[:NAMED]) + more
 
 
 def _nothing(check: Check) -> Json:

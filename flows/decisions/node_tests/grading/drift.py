@@ -8,11 +8,12 @@ before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flows.decisions.recovery.nodes import natural
+from flows.decisions.text import first_names
 
 NAMES = 8
 """Nodes that a sentence names; the row holds all of them."""
@@ -78,12 +79,12 @@ class DriftRow:
             return counts
         parts = [counts]
         if self.outliers:
-            parts.append("different: " + _list_of([f"{node} ({word})" for node, word in self.outliers]))
+            parts.append("different: " + first_names([f"{node} ({word})" for node, word in self.outliers], NAMES))
         elif len(self.counts) > 1:
             tied = self.counts[0][1] == self.counts[1][1]
             parts.append("a tie: no node is named" if tied else "no majority: no node is named")
         if self.missing:
-            parts.append("not known of " + _list_of(self.missing))
+            parts.append("not known of " + first_names(self.missing, NAMES))
         return "; ".join(parts)
 
 
@@ -151,8 +152,3 @@ def _row(kind: str, fact: str, words: Mapping[str, str]) -> DriftRow:
     majority = word if 2 * most > tally.total() else ""
     outliers = tuple((node, own) for node, own in words.items() if own and majority and own != majority)
     return DriftRow(kind, fact, counts, majority, outliers, tuple(node for node, own in words.items() if not own))
-
-
-def _list_of(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
-    return ", ".join(names[:NAMES]) + more
