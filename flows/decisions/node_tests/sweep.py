@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.policy import POLICY
+from flows.decisions.recovery.nodes import natural
 from flows.decisions.recovery.situation import with_examination
 from profiles.cluster import Monitor
 from profiles.vocabulary import FaultClass, VerdictWord
@@ -27,7 +27,6 @@ MANY = 3
 """So many nodes with the same trouble, and more than half of those looked at, have it from elsewhere."""
 FIRST_SECONDS = 3600.0
 """Of a node that was never looked at so much of its kernel's past counts."""
-_NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ def next_nodes(nodes: Sequence[Node], looked_at: Mapping[str, float], monitor: M
     """
     ready = [node for node in nodes if not node.leaving and is_ready(node)]
     count = min(MOST, math.ceil(monitor.sweep_share * len(ready)))
-    oldest = sorted(ready, key=lambda node: (looked_at.get(node.name, 0.0), _natural(node.name)))[:count]
-    return tuple(sorted(oldest, key=lambda node: (node.pool, _natural(node.name))))
+    oldest = sorted(ready, key=lambda node: (looked_at.get(node.name, 0.0), natural(node.name)))[:count]
+    return tuple(sorted(oldest, key=lambda node: (node.pool, natural(node.name))))
 
 
 def is_ready(node: Node) -> bool:
@@ -118,8 +117,3 @@ def _notes(reports: Sequence[GateReport]) -> list[tuple[str, str]]:
         for check in report.checks
         if check.get("verdict") != VerdictWord.PASS and check.get("check") != "kernel"
     ]
-
-
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """`node-2` before `node-10`."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _NUMBERS.split(name))

@@ -13,7 +13,7 @@ Where Prometheus finds our figures, for sites that scrape by a file and not by a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workflows import labels
@@ -22,18 +22,12 @@ from workflows.platform.pod_shapes import (
     NAMESPACE,
     PART,
     Manifest,
-    container_of,
-    deployment,
     empty_volume,
     http_probe,
-    metadata_of,
     mounts_of,
-    pod_template,
     resources_of,
-    restricted_pod,
     scraped_at,
     secret_variables,
-    service,
     variables,
 )
 from workflows.platform.workspace import RUNNER
@@ -54,6 +48,82 @@ DATABASE_SECRET = "primus-database"
 SERVER_SECRET = "primus-prefect"
 """Key `auth-string`, as in `user:password`."""
 HOME = "/var/lib/primus"
+RESTRICTED_CONTAINER: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def metadata_of(name: str) -> Manifest:
+    """Name, namespace and labels of an object of ours."""
+    return {"name": name, "namespace": NAMESPACE, "labels": {NAME: name, **PART}}
+
+
+def deployment(name: str, pod: Manifest, strategy: Manifest) -> Manifest:
+    """One pod of the kind, kept alive."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata_of(name),
+        "spec": {
+            "replicas": 1,
+            "strategy": strategy,
+            "selector": {"matchLabels": {NAME: name}},
+            "template": pod,
+        },
+    }
+
+
+def service(name: str, port_name: str, port: int) -> Manifest:
+    """A name and a port for the pods of a Deployment or StatefulSet."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata_of(name),
+        "spec": {
+            "selector": {NAME: name},
+            "ports": [{"name": port_name, "port": port, "targetPort": port_name, "protocol": "TCP"}],
+        },
+    }
+
+
+def pod_template(name: str, containers: Sequence[Manifest], annotations: Mapping[str, str], user: int) -> Manifest:
+    """A pod template as the level `restricted` asks for it."""
+    metadata = {"annotations": dict(annotations)} if annotations else {}
+    return {
+        "metadata": {"labels": {NAME: name, **PART}, **metadata},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": restricted_pod(user),
+            "containers": list(containers),
+        },
+    }
+
+
+def restricted_pod(user: int) -> Manifest:
+    """What the level `restricted` asks of a pod; volumes belong to the user's group."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": user,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_of(name: str, image: str, command: Sequence[str], env: Sequence[Manifest]) -> Manifest:
+    """A container without probes, resources and mounts."""
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        "env": list(env),
+        "securityContext": dict(RESTRICTED_CONTAINER),
+    }
 
 
 def prefect_server() -> list[Manifest]:
