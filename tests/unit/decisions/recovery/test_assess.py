@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from flows.decisions.recovery.assess import Case, assess
 from flows.decisions.recovery.liveness import broken
 from profiles.loading import load
 from tests.support.builders.nodes import a_node
+from tests.support.cases.rows import rows
 from workflows.model.attempt import AttemptView, CoordinatorFacts, Signal
 from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
@@ -19,7 +21,6 @@ from workflows.model.records import AttemptRecord
 from workflows.model.workflow import Workflow
 from workflows.programs.coordinator.hang_watch import Watch
 from workflows.status import Hang, RestartInPlace
-from workflows.wire import GateReport, ResumeChoice
 
 
 @cache
@@ -35,7 +36,6 @@ N0, N1 = a_node("node-0", True), a_node("node-1", True)
 DOWN = a_node("node-1", False, "PowerLost")
 HEARD = CoordinatorFacts(at=99.9, step=5, heard=((P0.name, "node-0", 99.8), (P1.name, "node-1", 99.8)))
 FREE = (NodeCandidate("node-0"), NodeCandidate("node-1", cordoned=True), NodeCandidate("node-2"))
-BUSY = NodeCandidate("node-2", busy="another run")
 LEAVE = (N0, replace(N1, cordoned=True))
 GOOD = AttemptView("r", 1, 100.0, jobset="Running", pods=(P0, P1, CO), nodes=(N0, N1), coordinator=HEARD)
 
@@ -44,172 +44,61 @@ def view(**changes: object) -> AttemptView:
     return replace(GOOD, **changes)  # pyright: ignore
 
 
-@pytest.mark.parametrize(
-    ("said", "seen", "signal"),
-    [
-        ("a failed pod", view(pods=(P0, replace(P1, phase="Failed", exit_code=1), CO)), Signal.POD_FAILED),
-        (
-            "a node not ready whose pod is gone",
-            view(nodes=(N0, a_node("node-1", False)), pods=(P0, replace(P1, phase="Failed", reason="NodeLost"), CO)),
-            Signal.NODE_NOT_READY,
-        ),
-        (
-            "a silent node whose launcher is silent too",
-            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, heard=((P0.name, "node-0", 99.8),))),
-            Signal.NODE_NOT_READY,
-        ),
-        (
-            "a silent node whose coordinator is silent too, though the cluster answers",
-            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, at=80.0), unheard_since=90.0),
-            Signal.NODE_NOT_READY,
-        ),
-        (
-            "a silent node, and no coordinator that could speak for it",
-            view(nodes=(N0, a_node("node-1", None)), coordinator=None, pods=(P0, P1)),
-            Signal.NODE_NOT_READY,
-        ),
-        (
-            "a node that says so itself and does not answer, after a rank elsewhere has failed",
-            view(nodes=(N0, DOWN), coordinator=replace(HEARD, failed_ranks=(0,)), unreached=("node-1",)),
-            Signal.NODE_NOT_READY,
-        ),
-        (
-            "a node that says so itself and does not answer, nor does the coordinator on it",
-            view(
-                nodes=(N0, DOWN), pods=(P0, P1, replace(CO, node="node-1")), unheard_since=99.9, unreached=("node-1",)
-            ),
-            Signal.NODE_NOT_READY,
-        ),
-        ("a deleted pod", view(pods=(P0, replace(P1, phase="Gone"), CO)), Signal.PODS_GONE),
-        (
-            "everything deleted by somebody",
-            view(jobset=None, pods=(), nodes=(), coordinator=None, submitted_at=1.0, vanished="deleted by somebody"),
-            Signal.PODS_GONE,
-        ),
-        ("a failed JobSet", view(jobset="Failed", pods=()), Signal.ATTEMPT_FAILED),
-        (
-            "a pod that was evicted on purpose",
-            view(pods=(P0, replace(P1, phase="Failed", disrupted=True), CO)),
-            Signal.PREEMPTION_NOTICE,
-        ),
-        ("a pod that is told to leave", view(pods=(P0, replace(P1, disrupted=True), CO)), Signal.PREEMPTION_NOTICE),
-        ("a node that somebody wants empty, and room elsewhere", view(nodes=LEAVE, pool=FREE), Signal.NODE_CORDONED),
-        ("a loss that is no number", view(coordinator=replace(HEARD, first_nan_step=7)), Signal.NUMERIC),
-        (
-            "an image that cannot be had",
-            view(pods=(replace(P0, phase="Pending", reason="ErrImagePull"),)),
-            Signal.IMAGE,
-        ),
-        ("no room for too long", view(pods=(), pending_since=100.0 - 3601), Signal.UNSCHEDULABLE),
-        (
-            "a gate that did not pass",
-            view(
-                jobset=None,
-                pods=(),
-                workflow=Workflow("r-a1", "Failed", gate=(GateReport("node-0", "unknown", []),)),
-            ),
-            Signal.GATE_FAILED,
-        ),
-        (
-            "checkpoints of which none is usable",
-            view(
-                jobset=None,
-                pods=(),
-                workflow=Workflow("r-a1", "Succeeded", choice=ResumeChoice("", None, [], "fail", "all corrupt")),
-            ),
-            Signal.CHECKPOINT_UNUSABLE,
-        ),
-        (
-            "a workflow that failed before the JobSet",
-            view(jobset=None, pods=(), workflow=Workflow("r-a1", "Error", message="exceeded quota")),
-            Signal.SUBMIT_REFUSED,
-        ),
-    ],
-)
-def test_it_ends_the_watching(said: str, seen: AttemptView, signal: Signal) -> None:
-    finding = assess(seen, case())
-    assert finding is not None, said
-    assert finding.signal is signal, said
+PODS = {"rank-0": P0, "rank-1": P1, "coordinator": CO}
+
+
+@dataclass(frozen=True)
+class Gang:
+    """What a table says of a gang; what it leaves out is as in `GOOD`."""
+
+    pods: tuple[str | dict[str, dict[str, Any]], ...] = ("rank-0", "rank-1", "coordinator")
+    """Names of `PODS`, or of one in what it differs."""
+    nodes: tuple[dict[str, Any], ...] = ({"name": "node-0"}, {"name": "node-1"})
+    coordinator: dict[str, Any] | None = field(default_factory=dict[str, Any])
+    """In what it differs from `HEARD`; None: it has never answered."""
+    jobset: str | None = "Running"
+    workflow: Workflow = field(default_factory=Workflow)
+    pool: tuple[NodeCandidate, ...] | None = None
+    unreached: tuple[str, ...] = ()
+    unheard_since: float | None = None
+    submitted_at: float | None = None
+    pending_since: float | None = None
+    away: str = ""
+    vanished: str = ""
+    partial: bool = False
+
+    def view(self) -> AttemptView:
+        facts = {one.name: getattr(self, one.name) for one in fields(self)}
+        facts["pods"] = tuple(_pod(one) for one in self.pods)
+        facts["nodes"] = tuple(a_node(**one) for one in self.nodes)
+        if self.coordinator is not None:
+            facts["coordinator"] = replace(HEARD, **{name: _frozen(value) for name, value in self.coordinator.items()})
+        return replace(GOOD, **facts)
+
+
+def _pod(told: str | dict[str, dict[str, Any]]) -> Pod:
+    if isinstance(told, str):
+        return PODS[told]
+    ((name, changes),) = told.items()
+    return replace(PODS[name], **changes)
+
+
+def _frozen(value: Any) -> Any:
+    known: Any = value
+    return tuple(_frozen(one) for one in known) if isinstance(value, list) else known
+
+
+@rows("recovery/assess")
+def test_it_ends_the_watching(seen: Gang, signal: Signal) -> None:
+    finding = assess(seen.view(), case())
+    assert finding is not None
+    assert finding.signal is signal
     assert finding.why
 
 
-@pytest.mark.parametrize(
-    ("said", "seen"),
-    [
-        ("all is well", GOOD),
-        ("a node's condition is lost but its launcher talks", view(nodes=(N0, a_node("node-1", None)))),
-        ("a kubelet that does not answer while all ranks train", view(nodes=(N0, DOWN), unreached=("node-1",))),
-        (
-            "the same while the coordinator on it answers",
-            view(nodes=(N0, DOWN), pods=(P0, P1, replace(CO, node="node-1")), unreached=("node-1",)),
-        ),
-        (
-            "the same while the coordinator that was not heard for a moment is elsewhere",
-            view(nodes=(N0, DOWN), unheard_since=99.9, unreached=("node-1",)),
-        ),
-        (
-            "a kubelet that calls itself not ready and answers",
-            view(nodes=(N0, DOWN), coordinator=replace(HEARD, failed_ranks=(0,))),
-        ),
-        ("the coordinator has never answered", view(coordinator=None)),
-        (
-            "the cluster was away: we were deaf, and its nodes could not renew their leases",
-            view(nodes=(a_node("node-0", None), a_node("node-1", None)), coordinator=replace(HEARD, at=40.0)),
-        ),
-        (
-            "the cluster is back, and the coordinator has not been asked for long",
-            view(nodes=(N0, a_node("node-1", None)), coordinator=replace(HEARD, at=40.0), unheard_since=97.0),
-        ),
-        (
-            "nobody could ask a coordinator that never answered",
-            view(nodes=(N0, a_node("node-1", None)), coordinator=None),
-        ),
-        ("the coordinator's pod failed", view(pods=(P0, P1, replace(CO, phase="Failed")))),
-        ("the coordinator is silent for a minute", view(coordinator=replace(HEARD, at=40.0))),
-        ("pods wait for room, not too long yet", view(pods=(), pending_since=90.0)),
-        (
-            "the workflow has succeeded and the JobSet is not seen yet",
-            view(jobset=None, workflow=Workflow("r-a1", "Succeeded")),
-        ),
-        ("it completed, but how is not heard yet", view(jobset="Completed", pods=(), away="the cluster stands still")),
-        ("it completed, but its pods are not all told yet", view(jobset="Completed", pods=(P1,), partial=True)),
-        (
-            "its workflow has failed, but whether there is a JobSet is not told yet",
-            view(jobset=None, pods=(), workflow=Workflow("r-a1", "Failed"), partial=True),
-        ),
-        ("a node is cordoned, and nobody could say what else there is", view(nodes=LEAVE)),
-        ("a node is cordoned, and every other one is in use", view(nodes=LEAVE, pool=(*FREE[:2], BUSY))),
-        (
-            "a node is cordoned on which nothing of the gang lives any more",
-            view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, phase="Succeeded"), CO)),
-        ),
-        (
-            "a node is cordoned and its pods leave already",
-            view(nodes=LEAVE, pool=FREE, pods=(P0, replace(P1, deleted_at=1.0), CO)),
-        ),
-        (
-            "a node is lost that carried the coordinator alone",
-            view(
-                nodes=(N0, N1, replace(DOWN, name="node-2")),
-                coordinator=replace(HEARD, at=40.0),
-                unheard_since=90.0,
-                unreached=("node-2",),
-            ),
-        ),
-        (
-            "the same with its pod removed, and another one not there yet",
-            view(nodes=(N0, N1, replace(DOWN, name="node-2")), pods=(P0, P1, replace(CO, phase="Gone"))),
-        ),
-        ("the coordinator alone is told to leave", view(pods=(P0, P1, replace(CO, disrupted=True)))),
-        (
-            "somebody wants the coordinator's node empty",
-            view(nodes=(N0, N1, a_node("node-2", True, cordoned=True)), pool=FREE),
-        ),
-        ("a pod completed before its peers", view(pods=(P0, replace(P1, phase="Succeeded"), CO))),
-    ],
-)
-def test_it_does_not_end_the_watching(said: str, seen: AttemptView) -> None:
-    assert assess(seen, case()) is None, said
+@rows("recovery/assess")
+def test_it_does_not_end_the_watching(seen: Gang) -> None:
+    assert assess(seen.view(), case()) is None
 
 
 @pytest.mark.parametrize(("first", "signal"), [(21, None), (1, Signal.STARTED_OVER), (20, Signal.STARTED_OVER)])
