@@ -85,45 +85,12 @@ def test_a_wrong_field_is_named_with_its_line(tmp_path: Path, change: str, field
     assert "is missing" in words or ", line 6" in refusal.source
 
 
-@pytest.mark.parametrize(
-    ("text", "field", "words"),
-    [
-        ("name: x\n", "roles", "is missing; it must be a list"),
-        ("name: x\nroles: []\n", "roles", "at least 1"),
-        (SMALL + "  - name: trainer\n    image: j\n    command: [c]\n", "roles", "different names"),
-        (SMALL + "  - name: other\n    image: j\n    command: [c]\n", "roles", "exactly one"),
-        (SMALL.replace("trainer", "coordinator"), "roles[0].name", "that role is ours"),
-        (SMALL.replace("trainer", "a-very-long-name"), "roles[0].name", "at most 12"),
-        (SMALL.replace("name: small", "name: Small!"), "name", "lower-case letters"),
-        (SMALL.replace("[a, b]", "[]"), "roles[0].command", "at least 1"),
-        (SMALL + "progress: {framework: regex}\n", "progress.pattern", "exactly where"),
-        (SMALL + "progress: {framework: regex, pattern: '(?P<stp>x)'}\n", "progress.pattern", "group called step"),
-        (SMALL + "progress: {framework: regex, pattern: '(('}\n", "progress.pattern", "no regular expression"),
-        (SMALL + "progress: {framework: file}\n", "progress.file", "exactly where"),
-        (SMALL + "checkpoint: {format: pattern}\n", "checkpoint.pattern", "exactly where"),
-        (
-            SMALL + "checkpoint: {save_signal: KILL}\n",
-            "checkpoint.save_signal",
-            "known: HUP, INT, TERM, USR1, USR2",
-        ),
-        (
-            SMALL + "checkpoint: {save_file: save-now}\n",
-            "checkpoint.save_file",
-            "must be an absolute path or start with",
-        ),
-        (SMALL + "checkpoint: {save_file: /shared/}\n", "checkpoint.save_file", "not of a folder"),
-        (SMALL + "recovery: nobody\n", "recovery", 'no recovery profile is called "nobody"'),
-        (SMALL + "recovery: {mod: act}\n", "recovery.mod", 'did you mean "mode"'),
-        (SMALL + "recovery: {extends: patient, mod: act}\n", "recovery.mod", 'did you mean "mode"'),
-        (SMALL + "recovery: 5\n", "recovery", "a mapping of fields"),
-        (SMALL + "by_hardware: {mi300x: {imag: x}}\n", "by_hardware.mi300x.imag", 'did you mean "image"'),
-        (SMALL + "extends: 5\n", "extends", "must be the name"),
-        (SMALL + "extends: dmo\n", "extends", 'did you mean "demo"'),
-        (SMALL + "extends: ./none.yaml\n", "extends", "cannot read"),
-        (SMALL + "extends: mine.yaml\n", "extends", "runs in a circle"),
-    ],
-)
-def test_a_wrong_profile_is_refused(tmp_path: Path, text: str, field: str, words: str) -> None:
+@rows("profiles/load")
+def test_a_wrong_profile_is_refused(
+    tmp_path: Path, field: str, words: str, adds: str = "", instead_of: str = "", stands: str = "", whole: str = ""
+) -> None:
+    """The small profile with something more, with something else, or another text."""
+    text = whole or SMALL.replace(instead_of or "no such words", stands) + (adds and f"{adds}\n")
     refusal = _refusal(_file(tmp_path, "mine.yaml", text))
     assert refusal.field == field
     assert words in refusal.reason
