@@ -255,7 +255,7 @@ class EmbeddedCluster:
         Raises:
             Conflict: the time is up; says what the object's status was.
         """
-        since = newest_version(self._store)  # before the first look, so that what happens after it is told
+        since = newest_version(self._store.log_path)  # before the first look, so that what happens after it is told
         current = self.get(kind, name)
         if done(current):
             return current

@@ -33,7 +33,7 @@ def watch(
             now, as where its descriptors ran out.
     """
     try:
-        reader = ChangeReader(store, None if since is None else int(since))
+        reader = ChangeReader(store.log_path, None if since is None else int(since))
         try:
             yield from _follow(reader, _Selection(store, kind, labels), store.root, since, timeout_seconds)
         finally:
@@ -131,7 +131,7 @@ def follow(store: Store, pod: Object, container: str, path: str, timeout_seconds
     folder = PodFolder(store.root, uid).path
     os.makedirs(folder, mode=0o700, exist_ok=True)
     notifier = inotify(folder)
-    reader = ChangeReader(store)
+    reader = ChangeReader(store.log_path)
     file, rest = _GrowingLog(path), b""
     try:
         while True:

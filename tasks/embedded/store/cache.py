@@ -20,7 +20,7 @@ class Cache:
     def __init__(self, store: Store, put_aside: Callable[[BrokenObjectError], None]) -> None:
         self.store = store
         self._put_aside = put_aside
-        self.reader = ChangeReader(store)
+        self.reader = ChangeReader(store.log_path)
         self.objects: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
         self.changed: set[tuple[str, str]] = set()
         self.reload()

@@ -13,10 +13,6 @@ import select
 from profiles.errors import Unavailable
 from tasks.embedded.linux import drain, inotify
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from tasks.embedded.store.store import Store
-
 
 class Change:
     """One line of the log: `type` is ADDED, MODIFIED or DELETED; `payload` the last object of a deletion as JSON."""
@@ -79,11 +75,16 @@ def _version_of(line: bytes) -> int:
 
 
 class ChangeReader:
-    """Changes after the version `since` (None: after the newest), in order."""
+    """Changes after the version `since` (None: after the newest), in order.
 
-    def __init__(self, store: Store, since: int | None = None) -> None:
-        self._store = store
-        self.notifier = inotify(os.path.dirname(store.log_path))
+    Args:
+        log_path: of the store's log (`Store.log_path`); made where it is missing.
+        since: the version that is known already.
+    """
+
+    def __init__(self, log_path: str, since: int | None = None) -> None:
+        self._log_path = log_path
+        self.notifier = inotify(os.path.dirname(log_path))
         self._rest = b""
         self._log = self._open()
         end = whole_size(self._log)
@@ -99,7 +100,7 @@ class ChangeReader:
         os.close(self.notifier)
 
     def _open(self) -> int:
-        return os.open(self._store.log_path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(self._log_path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def read(self) -> list[Change] | None:
         """What was appended since the last call; None where changes were missed and the caller must list again."""
@@ -144,13 +145,13 @@ class ChangeReader:
 
     def _rotated(self) -> bool:
         try:
-            return os.stat(self._store.log_path).st_ino != os.fstat(self._log).st_ino
+            return os.stat(self._log_path).st_ino != os.fstat(self._log).st_ino
         except FileNotFoundError:
             return False
 
 
-def newest_version(store: Store) -> str:
+def newest_version(log_path: str) -> str:
     """Version of the newest change, for a watch that goes on after it."""
-    reader = ChangeReader(store)
+    reader = ChangeReader(log_path)
     reader.close()
     return str(reader.version)

@@ -284,7 +284,7 @@ def test_a_supervisor_that_ends_revives_the_keeper(one: EmbeddedCluster, tmp_pat
     assert poller.poll(DEADLINE_SECONDS * 1000)
     os.close(supervisor)
     # Read from disk, without the API: whoever asks it would start a keeper itself.
-    reader = ChangeReader(Store(str(one.root)))
+    reader = ChangeReader(Store(str(one.root)).log_path)
     try:
         deadline = time.monotonic() + DEADLINE_SECONDS
         path = one.root / "objects" / "JobSet" / "js"

@@ -116,7 +116,7 @@ def test_a_writer_killed_between_any_two_system_calls(tmp_path: Path, scenario: 
     for call in range(100):
         store = made(tmp_path / str(call))
         put(store, thing("old", data={"v": "old"}))
-        reader = ChangeReader(store)
+        reader = ChangeReader(store.log_path)
         killed = die_at(call, lambda store=store: work(store))
         put(store, thing("after"))
         changes = reader.read()
@@ -166,7 +166,7 @@ def test_a_reader_that_comes_in_the_middle_of_a_line_reads_it_whole(tmp_path: Pa
     first = whole.index(b"\n") + 1
     written = min(written, len(whole) - first - 1)
     log.write_bytes(whole[: first + written])
-    reader = ChangeReader(store)
+    reader = ChangeReader(store.log_path)
     assert reader.version == 1
     assert reader.read() == []
     with log.open("ab") as writer:
@@ -180,7 +180,7 @@ def test_a_reader_that_comes_in_the_middle_of_a_line_reads_it_whole(tmp_path: Pa
 def test_a_log_is_started_anew_and_readers_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = made(tmp_path)
     put(store, thing("a"))
-    near, behind = ChangeReader(store), ChangeReader(store, since=1)
+    near, behind = ChangeReader(store.log_path), ChangeReader(store.log_path, since=1)
     monkeypatch.setattr(store_store, "ROTATE_BYTES", 200)
     seen: list[int] = []
     for turn in range(40):
@@ -198,7 +198,7 @@ def test_a_log_is_started_anew_and_readers_notice(tmp_path: Path, monkeypatch: p
 def test_a_version_of_another_life_means_listing_again(tmp_path: Path) -> None:
     store = made(tmp_path)
     put(store, thing("a"))
-    reader = ChangeReader(store, since=1000)
+    reader = ChangeReader(store.log_path, since=1000)
     assert reader.read() is None
     reader.close()
     events = list(watch(store, "ConfigMap", None, "1000", 0.0))
@@ -257,7 +257,7 @@ def test_a_reader_s_picture_equals_the_store(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, str, int]]
 ) -> None:
     store = made(tmp_path_factory.mktemp("store"))
-    reader = ChangeReader(store)
+    reader = ChangeReader(store.log_path)
     picture: dict[str, int] = {}
 
     def look() -> None:
