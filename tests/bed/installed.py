@@ -30,21 +30,15 @@ from tests.bed.commands import run, until
 from tests.bed.ground import pod_groups
 from tests.bed.layout import ROOT, Cache
 from tests.bed.up import Bed
-from tests.support.generators.installation import (
-    DATABASE,
-    DATABASE_SECRET,
-    MONITORS,
-    PAGE_PORT,
-    RUNNERS,
-    SERVER,
-    SERVER_PORT,
-    SERVER_SECRET,
-)
 from tests.support.harness.runners import Asking
 from tests.support.running.waiting import patience
 from workflows.platform.pod_shapes import NAME, NAMESPACE
 
 SHIPPED = ROOT / "deployments" / "kubernetes"
+SERVER, DATABASE, RUNNERS, MONITORS = "primus-prefect", "primus-postgres", "primus-runner", "primus-monitor"
+"""Parts of what is installed; also their Services, where they have one."""
+SERVER_PORT, PAGE_PORT = 4200, 9464
+DATABASE_SECRET, SERVER_SECRET = "primus-database", "primus-prefect"
 CONTROL, POSTGRES = "bed.local/control:1", "bed.local/postgres:15"
 NODE = "node-0"
 """Where all of it runs: one import of half a gigabyte in place of three."""

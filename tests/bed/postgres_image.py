@@ -13,8 +13,9 @@ from deployments.images import contents, oci
 from deployments.images.oci import Layer
 from tests.bed.commands import BedError
 from tests.bed.images import BUSYBOX
-from tests.support.generators.installation import POSTGRES_USER
 
+POSTGRES_USER = 999
+"""As the product's manifest says."""
 USERS = (
     b"root:x:0:0:root:/root:/bin/sh\n"
     + f"postgres:x:{POSTGRES_USER}:{POSTGRES_USER}:postgres:/var/lib/postgresql:/bin/sh\n".encode()

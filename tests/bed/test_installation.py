@@ -20,9 +20,8 @@ from profiles.vocabulary import FaultClass
 from tests.bed import installed, up
 from tests.bed.commands import BedError, until
 from tests.bed.ground import BedGround
-from tests.bed.installed import NODE, Installed
+from tests.bed.installed import DATABASE, MONITORS, NODE, RUNNERS, SERVER, Installed
 from tests.bed.untouched import gang, steps_of
-from tests.support.generators.installation import DATABASE, MONITORS, RUNNERS, SERVER
 from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows import labels
 from workflows.platform.pod_shapes import NAMESPACE

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiles.health import HealthValues
-from tests.support.generators.health_board import board
 from tests.support.servers.prometheus_server import (
     Listener,
     Prometheus,
@@ -23,6 +24,8 @@ from workflows.programs.health.iperf_results import IperfMatrix, metrics_of
 from workflows.programs.health.results import FAIL, PASS, UNKNOWN, DeviceResult, Result, metrics_text
 
 pytestmark = pytest.mark.story
+
+BOARD = Path(__file__).parents[2] / "deployments" / "dashboards" / "health.json"
 
 Json = dict[str, Any]
 
@@ -133,7 +136,7 @@ def test_a_healthy_cluster_is_silent_and_known_by_its_own_names(stage: Stage) ->
 def shown() -> list[tuple[str, str]]:
     return [
         (f"{panel['title']}, {target['refId']}", target["expr"].replace("$node", ".*"))
-        for panel in board()["panels"]
+        for panel in json.loads(BOARD.read_text())["panels"]
         for target in panel["targets"]
     ]
 

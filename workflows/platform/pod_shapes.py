@@ -1,4 +1,4 @@
-"""Shapes that pods of the product share: probes, resources, variables, mounts. Pure."""
+"""Names of the installation, and shapes of pods: where values come from, what is mounted and asked. Pure."""
 
 from __future__ import annotations
 

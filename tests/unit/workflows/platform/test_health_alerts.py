@@ -15,11 +15,13 @@ import pytest
 import yaml
 
 from profiles.health import HealthValues
-from tests.support.generators.health_board import WIDE, board
+from workflows.platform.health_alerts import UP as SCRAPED
 from workflows.platform.health_alerts import Alert, groups, operator_objects, rules, scrape_config
 from workflows.programs.health.iperf_results import METRIC
 
 FOLDER = Path(__file__).parents[4] / "deployments"
+WIDE = 24
+"""Columns of Grafana's grid."""
 REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
 VALUES = HealthValues()
 ALERTS = {alert.name: alert for group in groups(VALUES) for alert in group.alerts}
@@ -40,13 +42,6 @@ def test_rules_that_are_shipped_are_what_is_built(name: str) -> None:
     if REWRITE:
         file.write_text(told + yaml.safe_dump(made, sort_keys=False, width=110))
     assert yaml.safe_load(file.read_text()) == made, "run: make golden, and look at the difference"
-
-
-def test_the_board_that_is_shipped_is_what_is_built() -> None:
-    file = FOLDER / "dashboards" / "health.json"
-    if REWRITE:
-        file.write_text(json.dumps(board(), indent=2) + "\n")
-    assert json.loads(file.read_text()) == board(), "run: make golden, and look at the difference"
 
 
 REFERENCE = {
@@ -253,6 +248,14 @@ def test_prometheus_takes_rules_and_scrape_configuration(tmp_path: Path) -> None
     promtool("check", "config", "--syntax-only", str(file))
 
 
+def board() -> dict[str, Any]:
+    return json.loads((FOLDER / "dashboards" / "health.json").read_text())
+
+
+def targets() -> list[dict[str, Any]]:
+    return [target for panel in board()["panels"] for target in panel["targets"]]
+
+
 def test_panels_of_the_board_stand_beside_and_below_each_other() -> None:
     taken = set[tuple[int, int]]()
     for panel in board()["panels"]:
@@ -265,8 +268,31 @@ def test_panels_of_the_board_stand_beside_and_below_each_other() -> None:
 
 
 def test_the_board_shows_every_metric_of_ours() -> None:
-    asked = " ".join(target["expr"] for panel in board()["panels"] for target in panel["targets"])
+    asked = " ".join(target["expr"] for target in targets())
     for name in ("primus_node_verdict", "primus_node_check_age_seconds", "primus_health_requests_total", METRIC):
         assert name in asked
     for health in ("pciebw", "remapped", "power-slowdown", "gpumem", "dcgm", "ping", "pvc"):
         assert f'health="{health}"' in asked
+
+
+def test_panels_ask_the_chosen_source_for_the_chosen_nodes() -> None:
+    source, node = board()["templating"]["list"]
+    assert (source["name"], node["name"]) == ("source", "node")
+    for one in (*board()["panels"], *targets(), node):
+        assert one["datasource"] == {"type": "prometheus", "uid": "${source}"}
+    for target in targets():
+        told = target["expr"]
+        of_no_node = SCRAPED in told or "primus_health_requests_total" in told
+        assert of_no_node or '=~"$node"' in told, told
+    for panel in board()["panels"]:
+        now = panel["type"] != "timeseries"
+        assert [(one["instant"], one["range"]) for one in panel["targets"]] == [(now, not now)] * len(panel["targets"])
+        assert [one["refId"] for one in panel["targets"]] == list("ABCDEF"[: len(panel["targets"])])
+
+
+def test_limits_of_panels_are_those_of_the_alerts() -> None:
+    steps = {one["title"]: one["fieldConfig"]["defaults"]["thresholds"]["steps"] for one in board()["panels"]}
+    slow = next(found for title, found in steps.items() if title.startswith("PCIe bandwidth, lowest"))
+    assert slow == [{"color": "red", "value": None}, {"color": "green", "value": VALUES.pcie_gbs}]
+    for title in ("Nodes without metrics", "GPUs slowed down", "Failed diagnostics", "Not reached by others"):
+        assert steps[title] == [{"color": "green", "value": None}, {"color": "red", "value": 1}]

@@ -1,11 +1,12 @@
-"""What is installed on a cluster: what is shipped is what is built, and a site's values come where they belong."""
+"""What is installed on a cluster: its parts fit each other, and a site's values come where they belong."""
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,62 +15,24 @@ import yaml
 
 from profiles.loading.load import load_cluster
 from tests.support.cases.yaml_files import read_all_yaml
-from tests.support.generators import installation
-from tests.support.generators.installation import scrape_configs, work_pool
-from workflows.platform.pod_shapes import NAME
+from workflows.platform.pod_shapes import NAME, NAMESPACE, PART
 
 SHIPPED = Path(__file__).parents[4] / "deployments" / "kubernetes"
-REWRITE = os.environ.get("PRIMUS_GOLDEN") == "1"
-BUILT = {
-    "base/server.yaml": installation.prefect_server,
-    "base/runner.yaml": installation.runner,
-    "base/monitor.yaml": installation.monitor,
-    "base/network.yaml": installation.network,
-    "components/postgres/postgres.yaml": installation.postgres,
-}
+FILES = ("base/server.yaml", "base/runner.yaml", "base/monitor.yaml", "base/network.yaml")
+DATABASE = "components/postgres/postgres.yaml"
 Manifest = dict[str, Any]
 
 
-class Readable(yaml.SafeDumper):
-    """Nothing by reference, scripts as they are."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+def work_pool() -> Manifest:
+    return json.loads((SHIPPED / "work-pool.json").read_text())
 
 
-def block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+def job_of_the_pool() -> Manifest:
+    return work_pool()["job_configuration"]["job_manifest"]["spec"]
 
 
-Readable.add_representer(str, block)
-
-
-@pytest.mark.parametrize("name", BUILT)
-def test_what_is_shipped_is_what_is_built(name: str) -> None:
-    made, file = BUILT[name](), SHIPPED / name
-    if REWRITE:
-        told = "# Written by `make golden` from tests/support/generators/installation.py.\n"
-        file.write_text(told + yaml.dump_all(made, Dumper=Readable, sort_keys=False, width=110))
-    assert list(read_all_yaml(file.read_text())) == made, "run: make golden, and look at the difference"
-
-
-def test_the_work_pool_that_is_shipped_is_what_is_built() -> None:
-    file = SHIPPED / "work-pool.json"
-    if REWRITE:
-        file.write_text(json.dumps(work_pool(), indent=2) + "\n")
-    assert json.loads(file.read_text()) == work_pool(), "run: make golden, and look at the difference"
-
-
-def test_the_scrape_configuration_that_is_shipped_is_what_is_built() -> None:
-    file = SHIPPED / "scrape.yaml"
-    if REWRITE:
-        told = (
-            "# Written by `make golden` from tests/support/generators/installation.py: entries for a Prometheus\n"
-            "# that reads a file. Its namespace must be `monitoring`, or patch the network policies; it needs the\n"
-            "# right to list pods of primus-flows, and the server's password as the file that is named below.\n"
-        )
-        file.write_text(told + yaml.safe_dump({"scrape_configs": scrape_configs()}, sort_keys=False, width=110))
-    assert yaml.safe_load(file.read_text()) == {"scrape_configs": scrape_configs()}, "run: make golden"
+def scrape_configs() -> list[Manifest]:
+    return yaml.safe_load((SHIPPED / "scrape.yaml").read_text())["scrape_configs"]
 
 
 def test_every_page_that_is_annotated_is_scraped_and_no_other() -> None:
@@ -94,7 +57,7 @@ def opened(pod: Manifest) -> list[Manifest]:
 
 def test_drivers_of_the_work_pool_reach_server_and_database() -> None:
     theirs = {NAME: "train", "app.kubernetes.io/part-of": "prefect"}  # what a worker writes over ours
-    labels = work_pool()["job_configuration"]["job_manifest"]["spec"]["template"]["metadata"]["labels"] | theirs
+    labels = job_of_the_pool()["template"]["metadata"]["labels"] | theirs
     admitting = {
         item["metadata"]["name"]
         for item in everything()
@@ -106,8 +69,9 @@ def test_drivers_of_the_work_pool_reach_server_and_database() -> None:
     assert admitting == {"primus-prefect", "primus-postgres"}
 
 
+@cache
 def everything() -> list[Manifest]:
-    return [item for build in BUILT.values() for item in build()]
+    return [item for name in (*FILES, DATABASE) for item in read_all_yaml((SHIPPED / name).read_text())]
 
 
 def pods() -> list[Manifest]:
@@ -116,6 +80,87 @@ def pods() -> list[Manifest]:
 
 def containers() -> list[Manifest]:
     return [one for pod in pods() for one in (*pod["spec"].get("initContainers", []), *pod["spec"]["containers"])]
+
+
+def test_all_parts_are_ours_and_in_our_namespace() -> None:
+    for item in everything():
+        assert item["metadata"]["namespace"] == NAMESPACE
+        assert item["metadata"]["labels"].items() >= PART.items()
+    for pod in pods():
+        assert pod["metadata"]["labels"].items() >= PART.items()
+
+
+def test_whoever_drives_runs_is_told_the_same() -> None:
+    """Server, ledger and cluster profile: runner, monitor and the Jobs of a work pool."""
+    drivers = [pod["spec"] for pod in pods() if pod["spec"].get("serviceAccountName") == "primus-runner"]
+    drivers.append(job_of_the_pool()["template"]["spec"])
+    assert len(drivers) == 3
+    told = [
+        {one["name"]: one for one in spec["containers"][0]["env"] if one["name"] != "PRIMUS_RUNNER_PORT"}
+        for spec in drivers
+    ]
+    assert told[0] == told[1] == told[2]
+    assert told[0]["PRIMUS_CLUSTER"]["value"] == "/etc/primus/cluster.yaml"
+    assert told[0]["PREFECT_API_URL"]["valueFrom"]["configMapKeyRef"] == {
+        "name": "primus-site",
+        "key": "prefect-api-url",
+    }
+    assert told[0]["PRIMUS_LEDGER_URL"]["valueFrom"]["secretKeyRef"] == {"name": "primus-database", "key": "ledger-url"}
+    for spec in drivers:
+        assert spec["volumes"] == drivers[0]["volumes"]
+        assert spec["containers"][0]["volumeMounts"] == drivers[0]["containers"][0]["volumeMounts"]
+
+
+def test_probes_and_services_ask_ports_that_are_open() -> None:
+    for pod in pods():
+        for one in pod["spec"]["containers"]:
+            names = {port["name"] for port in one.get("ports", [])}
+            asked = {
+                one[probe]["httpGet"]["port"]
+                for probe in ("startupProbe", "readinessProbe", "livenessProbe")
+                if "httpGet" in one.get(probe, {})
+            }
+            assert asked <= names
+    opened_by = {
+        pod["metadata"]["labels"][NAME]: {(p["name"], p["containerPort"]) for p in opened(pod)} for pod in pods()
+    }
+    for item in everything():
+        if item["kind"] == "Service":
+            [port] = item["spec"]["ports"]
+            assert (port["targetPort"], port["port"]) in opened_by[item["spec"]["selector"][NAME]]
+        if item["kind"] == "NetworkPolicy" and "ingress" in item["spec"]:
+            [port] = item["spec"]["ingress"][0]["ports"]
+            name = item["spec"]["podSelector"]["matchLabels"][NAME]
+            assert port["port"] in {number for _, number in opened_by[name]}
+
+
+def test_every_deployment_selects_its_own_pods() -> None:
+    for item in everything():
+        if "template" in item["spec"]:
+            chosen = item["spec"]["selector"]["matchLabels"]
+            assert chosen == {NAME: item["metadata"]["name"]}
+            assert item["spec"]["template"]["metadata"]["labels"].items() >= chosen.items()
+
+
+def test_a_job_of_the_work_pool_is_what_the_worker_and_we_insist_on() -> None:
+    """By prefect-kubernetes 0.8.0."""
+    job, pool = job_of_the_pool(), work_pool()
+    pod = job["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["name"] == "prefect-job", "the worker refuses any other name"
+    assert (pod["parallelism"], pod["completions"]) == (1, 1), "the worker insists on both, Kubernetes passes over them"
+    assert container["args"] == "{{ command }}", "the worker insists on filling it in; the driver does not read it"
+    assert container["command"] == ["python3", "-m", "deployments.processes.flow_run"]
+    assert (pod["restartPolicy"], job["backoffLimit"]) == ("Never", 0), "the runner takes over a run that lost its Job"
+    assert pool["job_configuration"]["pod_watch_timeout_seconds"] == 300, "the image has half a gigabyte"
+    runner = next(pod["spec"] for pod in pods() if pod["metadata"]["labels"][NAME] == "primus-runner")
+    assert pod["securityContext"] == runner["securityContext"]
+    assert container["securityContext"] == runner["containers"][0]["securityContext"]
+    assert pool["variables"]["properties"]["image"]["default"] == runner["containers"][0]["image"]
+    # Whatever stands in braces can be set, and nothing else.
+    asked = set(re.findall(r"\{\{ (\w+) \}\}", json.dumps(pool["job_configuration"])))
+    assert asked == set(pool["variables"]["properties"])
+    assert pool["variables"]["additionalProperties"] is False
 
 
 def test_pods_are_what_the_level_restricted_asks_for() -> None:
