@@ -5,60 +5,18 @@ The artifact stands on the Prefect server, with the main numbers and the place o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from flows.pages.frame import (
-    PLOT_HEIGHT,
-    PLOT_WIDTH,
-    Html,
-    TableColumn,
-    at,
-    document,
-    duration,
-    facts,
-    moment,
-    money,
-    number,
-    plot,
-    plural,
-    section,
-    sentence,
-    share,
-    table,
-)
-from flows.pages.plots import waterfall
+from flows.pages.frame import PLOT_WIDTH, duration, moment, money, number, plural, render, share
+from flows.pages.plots import Bar, by_day, waterfall
+from flows.pages.style import BLUE
 from workflows.model.events import Sheet
 
 Json = dict[str, Any]
 MOST_RUNS, MOST_NODES = 50, 20
 """Longer lists are cut, with the number of what is left out; --json has them all."""
-HOUR, DAY = 3600.0, 86400.0
-_CAUSES = (
-    TableColumn("class", "class"),
-    TableColumn("count", "incidents", number=True),
-    TableColumn("lost_gpu_hours", "lost GPU-hours", number=True),
-    TableColumn("share", "share of loss", number=True),
-    TableColumn("bar", ""),
-)
-_NODES = (
-    TableColumn("node", "node"),
-    TableColumn("count", "blamed", number=True),
-    TableColumn("classes", "for", long=True),
-    TableColumn("last_at", "last"),
-)
-_RUNS = (
-    TableColumn("run", "run"),
-    TableColumn("state", "state"),
-    TableColumn("gpus", "GPUs", number=True),
-    TableColumn("gpu_hours", "GPU-hours", number=True),
-    TableColumn("ettr", "productive", number=True),
-    TableColumn("ettr_without_queue", "without queue", number=True),
-    TableColumn("incidents", "incidents", number=True),
-    TableColumn("cost", "cost", number=True),
-)
+HOUR = 3600.0
 
 KEY = "fleet-report"
 MOST_CAUSES, MOST_RUNS_OF_SHEET = 5, 10
@@ -69,20 +27,32 @@ def fleet_page(account: Json) -> str:
     name = account["cluster"] or "all clusters"
     title = f"{name}: {moment(account['since'])[:10]} to {moment(account['until'])[:10]}"
     if not account["run_count"]:
-        return document(title, [f"<h1>{escape(title)}</h1>", sentence("No run lived in this time.")])
+        return render("fleet.html", title=title, account=account)
     lost = {state: hours for state, hours in account["states"].items() if state != "productive"}
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        sentence(in_words(account)),
-        facts(_first_numbers(account)),
-        section("Where the time went", waterfall(account["states"].get("productive", 0.0), lost, 1.0, "GPU-hours")),
-        section("Causes", _causes(account["causes"])),
-        section("Failures", sentence(failures_in_words(account["failures"])), _by_day(account)),
-        section("Nodes that were blamed", _nodes(account["nodes"])),
-        section("Runs", _runs(account["runs"])),
-        section("Cost", _cost(account["cost"])),
-    ]
-    return document(title, body)
+    return render(
+        "fleet.html",
+        title=title,
+        account=account,
+        in_words=in_words(account),
+        first_numbers=_first_numbers(account),
+        waterfall=waterfall(account["states"].get("productive", 0.0), lost, 1.0, "GPU-hours"),
+        causes=[
+            {**row, "share": share(row["share"]), "bar": Bar(0.0, max(1.5, row["share"] * PLOT_WIDTH), BLUE)}
+            for row in account["causes"]
+        ],
+        failures_in_words=failures_in_words(account["failures"]),
+        by_day=by_day(account),
+        nodes=[
+            {**row, "classes": _counted(row["classes"]), "last_at": moment(row["last_at"])} for row in account["nodes"]
+        ],
+        most_nodes=MOST_NODES,
+        runs=[_run(row) for row in account["runs"]],
+        most_runs=MOST_RUNS,
+        cost=[
+            {name: money(value) if isinstance(value, float) else value for name, value in row.items()}
+            for row in account["cost"]
+        ],
+    )
 
 
 def in_words(account: Json) -> str:
@@ -129,79 +99,13 @@ def _first_numbers(account: Json) -> list[tuple[str, str]]:
     return [(name, "not known" if text == "-" else text) for name, text in pairs]
 
 
-def _causes(causes: Sequence[Json]) -> str:
-    if not causes:
-        return sentence("Nothing went wrong.")
-    rows = [{**row, "share": share(row["share"]), "bar": _bar(row["share"])} for row in causes]
-    return table("What cost GPU-hours, the dearest first", _CAUSES, rows)
-
-
-def _bar(part: float) -> Html:
-    width = max(1.5, part * PLOT_WIDTH)
-    return Html(
-        f'<div class=bar><svg aria-hidden=true focusable=false viewBox="0 0 {PLOT_WIDTH:g} 14" '
-        f'preserveAspectRatio=none><rect width="{width:.1f}" height="14" fill="#0072b2"/></svg></div>'
-    )
-
-
-def _by_day(account: Json) -> str:
-    """Failures of each day as bars."""
-    days: list[Json] = account["incidents_by_day"]
-    if not days:
-        return sentence("There was no failure to draw.")
-    first = at(account["since"]) // DAY
-    count = max(1, round(at(account["until"]) // DAY - first) + 1)
-    sums = {item["day"]: sum(item["classes"].values()) for item in days}
-    most, width = max(sums.values()), PLOT_WIDTH / count
-    rects = "".join(
-        f'<rect x="{(at(day + "T00:00:00Z") // DAY - first) * width:.2f}" y="{PLOT_HEIGHT * (1 - value / most):.1f}" '
-        f'width="{max(0.5, width * 0.85):.2f}" height="{PLOT_HEIGHT * value / most:.1f}" fill="#d55e00">'
-        f"<title>{day}: {value}</title></rect>"
-        for day, value in sums.items()
-    )
-    worst = max(sums, key=lambda day: sums[day])
-    label = f"Failures of each day: {sum(sums.values())} on {len(sums)} of {count} days, most on {worst} ({most})"
-    return plot(label, rects, (str(most), "0"), (account["since"][:10], account["until"][:10])) + sentence(label + ".")
-
-
-def _nodes(nodes: Sequence[Json]) -> str:
-    if not nodes:
-        return sentence("No node was blamed for anything.")
-    rows = [{**row, "classes": _counted(row["classes"]), "last_at": moment(row["last_at"])} for row in nodes]
-    return table("Nodes, the most often blamed first", _NODES, rows[:MOST_NODES]) + _left_out(len(rows) - MOST_NODES)
-
-
 def _counted(classes: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}x" if count > 1 else name for name, count in classes.items())
 
 
-def _runs(runs: Sequence[Json]) -> str:
-    rows = [
-        {
-            **row,
-            **{key: share(row[key]) for key in ("ettr", "ettr_without_queue")},
-            "cost": None if row["cost"] is None else money(row["cost"]),
-        }
-        for row in runs[:MOST_RUNS]
-    ]
-    return table("Runs, the largest first", _RUNS, rows) + _left_out(len(runs) - MOST_RUNS)
-
-
-def _left_out(count: int) -> str:
-    return sentence(f"{count} more are not shown; --json has them all.", muted=True) if count > 0 else ""
-
-
-def _cost(cost: Sequence[Json]) -> str:
-    if not cost:
-        return sentence("No pool has a price: give it price_per_gpu_hour in the cluster profile to see the cost.")
-    columns = (
-        TableColumn("currency", "currency"),
-        TableColumn("used", "used", number=True),
-        TableColumn("productive", "productive", number=True),
-        TableColumn("lost", "lost", number=True),
-    )
-    rows = [{name: money(value) if isinstance(value, float) else value for name, value in row.items()} for row in cost]
-    return table("What gangs held, by the prices of their pools", columns, rows)
+def _run(row: Json) -> Json:
+    shares = {key: share(row[key]) for key in ("ettr", "ettr_without_queue")}
+    return {**row, **shares, "cost": None if row["cost"] is None else money(row["cost"])}
 
 
 def page_name(account: Json) -> str:

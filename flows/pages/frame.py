@@ -1,18 +1,16 @@
-"""What all report pages share: frame, tables, plots and numbers. Values in, HTML out; no clock, no file.
-
-A page holds everything it shows: no script, no font, no picture from elsewhere, and its own policy forbids them. Plots
-are inline SVG without text: they stretch to the width there is, and every label is HTML, so that it stays readable on a
-phone and in print.
-"""
+"""What all report pages share: their templates, and how numbers and times are written. No clock, no other file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from html import escape
-from typing import Any, NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from flows.pages.style import STYLE, patterns
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from flows.decisions.text import blame
+from flows.pages.style import LOOKS, MEANINGS, fill_of
 
 Json = dict[str, Any]
 PLOT_WIDTH, PLOT_HEIGHT = 1000.0, 160.0
@@ -22,93 +20,47 @@ UNKNOWN = "-"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-class Html(str):
-    """Text that is markup already."""
-
-    __slots__ = ()
-
-
-class TableColumn(NamedTuple):
-    """One column of a table."""
-
-    key: str
-    title: str
-    number: bool = False
-    long: bool = False
-    """Holds sentences: it stays wide enough to read them."""
+def render(template: str, **values: object) -> str:
+    """The whole page; every value is escaped."""
+    shared = {"width": f"{PLOT_WIDTH:g}", "height": round(PLOT_HEIGHT), "looks": LOOKS, "policy": POLICY}
+    return _environment().get_template(template).render(shared | values)
 
 
-def document(title: str, body: Sequence[str]) -> str:
-    """The whole page."""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>{patterns()}<main>"
-        f"{''.join(body)}</main></body></html>\n"
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
     )
+    for written in (money, number, share, duration, moment, words, meaning, cell, blame, points):
+        made.filters[written.__name__] = written
+    made.filters["fill"] = fill_of
+    return made
 
 
-def section(title: str, *parts: str) -> str:
-    """A part of the page under a heading."""
-    return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>"
-
-
-def sentence(text: str, *, muted: bool = False) -> str:
-    """A paragraph."""
-    return f"<p{' class=muted' if muted else ''}>{escape(text)}</p>"
-
-
-def facts(pairs: Sequence[tuple[str, str]]) -> str:
-    """Numbers that are seen first: what, and how much."""
-    cards = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in pairs)
-    return f"<dl class=facts>{cards}</dl>"
-
-
-def table(caption: str, columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows under headings, in a box that scrolls by itself where the page is too narrow; cells may be `Html`."""
-    if not rows:
-        return ""
-    head = "".join(
-        f"<th scope=col{' class=n' if column.number else ''}>{escape(column.title)}</th>" for column in columns
-    )
-    body = "".join(f"<tr>{''.join(_cell(row.get(c.key), c) for c in columns)}</tr>" for row in rows)
-    return (
-        f'<div class=scroll tabindex=0 role=region aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _cell(value: object, column: TableColumn) -> str:
-    text = value if isinstance(value, Html) else escape(_text_of(value))
-    kind = " class=n" if column.number else " class=long" if column.long else ""
-    return f"<td{kind}>{text}</td>"
-
-
-def _text_of(value: object) -> str:
+def cell(value: object) -> str:
+    """What stands in a table for a value."""
     if value is None:
         return UNKNOWN
     return number(value) if isinstance(value, float) else str(value)
 
 
-def plot(label: str, shapes: str, left: tuple[str, str], below: Sequence[str], height: float = PLOT_HEIGHT) -> str:
-    """A plot with its labels.
-
-    `label` is for readers who do not see it; `left`: upper and lower end of the vertical axis; `below`: from left to
-    right.
-    """
-    return (
-        f"<div class=plot><div class=left><span>{escape(left[0])}</span><span>{escape(left[1])}</span></div>"
-        f'<svg role=img aria-label="{escape(label)}" viewBox="0 0 {PLOT_WIDTH:g} {height:g}" '
-        f'preserveAspectRatio=none style="height:{height:g}px">{shapes}</svg>'
-        f"<div class=below>{''.join(f'<span>{escape(text)}</span>' for text in below)}</div></div>"
-    )
+def words(state: str) -> str:
+    """A state as it is written for people."""
+    return state.replace("_", " ")
 
 
-def line(points: Sequence[tuple[float, float]], kind: str) -> str:
-    """A line through points of a plot's own coordinates, in the look of a class of the style."""
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline class="{kind}" points="{path}" vector-effect=non-scaling-stroke />'
+def meaning(state: str) -> str:
+    """What a state means; "" for one that we do not know."""
+    return MEANINGS.get(state, "")
+
+
+def points(places: list[tuple[float, float]]) -> str:
+    """Points of a line or an area, as SVG wants them."""
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
 def at(text: str) -> float:

@@ -1,95 +1,101 @@
-"""Plots of a run (loss, throughput, checkpoint age, productive share), its timeline, and its wall time as bars."""
+"""Plots of a run (loss, throughput, checkpoint age, productive share), its timeline, and its wall time as bars.
+
+Everything here is geometry and words; the templates draw it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from flows.decisions.accounting.report import Curve
-from flows.pages.frame import (
-    PLOT_HEIGHT,
-    PLOT_WIDTH,
-    Html,
-    TableColumn,
-    at,
-    duration,
-    line,
-    moment,
-    number,
-    plot,
-    sentence,
-    share,
-    table,
-)
-from flows.pages.style import fill_of, swatch
+from flows.pages.frame import PLOT_HEIGHT, PLOT_WIDTH, at, duration, moment, number, share, words
+from flows.pages.style import RED, fill_of
 
 Json = dict[str, Any]
 Point = tuple[float, float]
 BUCKETS = 400
 """A line is thinned to the smallest and the largest value of so many parts of its length."""
 RATE_BINS = 120
+DAY = 86400.0
 _MARGIN = 6.0
 
-CELLS = 400
-"""A bar is so many cells; each shows what took most of it."""
-MOST_ROWS = 24
-"""Nodes with a bar of their own; of larger gangs the attempts are shown."""
 
-SEEN = 1e-5
-"""Smaller shares of all time are rounding, and not shown."""
+class Bar(NamedTuple):
+    """A rectangle in a plot's own coordinates."""
 
-MEANINGS = {
-    "queue": "waiting for room on the cluster",
-    "preflight": "the gate on each node, the check of the checkpoint, images",
-    "init": "processes start, find each other, compile, make their first step",
-    "productive": "steps whose result is part of the run, each at most at the usual step time",
-    "checkpoint_stall": "ranks stand still for a save",
-    "data_stall": "ranks wait for data",
-    "eval": "ranks evaluate",
-    "straggler_loss": "what steps took beyond the usual step time",
-    "detect": "from the last good step to the alarm",
-    "diagnose": "from the alarm to the decision",
-    "restart": "from the decision to the first new step, without loading",
-    "restore": "ranks load a checkpoint",
-    "rollback": "steps whose result was thrown away and that were done again",
-    "standby": "held ready without training",
-    "paused": "waiting for a person's answer, or paused by one",
-    "other": "between steps, or unexplained",
-}
-_COLUMNS = (
-    TableColumn("state", "state"),
-    TableColumn("amount", "", number=True),
-    TableColumn("share", "share", number=True),
-    TableColumn("bar", "of all time"),
-)
+    x: float
+    width: float
+    fill: str = ""
+    title: str = ""
+    height: float = PLOT_HEIGHT
+    """Above the lower edge."""
 
 
-def loss(curve: Curve) -> str:
+class Line(NamedTuple):
+    """A line."""
+
+    points: Sequence[Point]
+    kind: str = "a"
+    """Its class in the style: `a`, or `b` for what was thrown away."""
+
+
+class Plot(NamedTuple):
+    """A plot with its labels."""
+
+    label: str
+    """For readers who do not see it."""
+    left: tuple[str, str]
+    """Upper and lower end of the vertical axis."""
+    below: tuple[str, str]
+    """Left and right end of the horizontal one."""
+    lines: Sequence[Line] = ()
+    area: Sequence[Point] = ()
+    bands: Sequence[Bar] = ()
+    """Behind everything else, as high as the plot."""
+    bars: Sequence[Bar] = ()
+    marks: Sequence[float] = ()
+    """Where dashed verticals stand."""
+
+
+class LossPlot(NamedTuple):
     """Loss over steps; steps that were thrown away as a second line."""
+
+    plot: Plot | None
+    """None: fewer than two steps reported one."""
+    broken: int
+    """Steps whose loss is no number; they are not drawn."""
+    thrown_away: str = ""
+    """How many steps were done again, and between which; "": none."""
+
+
+def loss(curve: Curve) -> LossPlot:
+    """Loss over steps."""
     points = [(step, value, kept) for step, _, value, kept in curve if value is not None and math.isfinite(value)]
     broken = sum(value is not None and not math.isfinite(value) for _, _, value, _ in curve)
-    said = sentence(f"{broken} steps had a loss that is no number; they are not drawn.") if broken else ""
     if len(points) < 2:
-        return sentence("No loss was reported, so there is nothing to draw.") + said
+        return LossPlot(None, broken)
     steps, values = [step for step, _, _ in points], [value for _, value, _ in points]
     lost = [step for step, _, _, kept in curve if not kept]
     scale = _Scale(min(steps), max(steps), min(values), max(values))
-    shapes = "".join(_band(scale, first, last) for first, last in _ranges(lost))
+    lines: list[Line] = []
     for kept, found in groupby(points, key=lambda point: point[2]):
         piece = thin([scale(step, value) for step, value, _ in found])
-        shapes += line(piece if len(piece) > 1 else [piece[0], (piece[0][0] - 2, piece[0][1])], "a" if kept else "b")
-    label = f"Loss over steps {min(steps)} to {max(steps)}: first {number(values[0])}, last {number(values[-1])}"
-    below = (f"step {min(steps):,}", f"step {max(steps):,}")
-    drawn = plot(label, shapes, (number(max(values)), number(min(values))), below)
-    key = '<ul class=legend><li><span class="key"></span>kept</li>'
-    if lost:
-        times = f"{len(lost):,} steps, between {min(lost):,} and {max(lost):,}"
-        key += f'<li><span class="key b"></span>thrown away and done again: {times}</li>'
-    return drawn + key + "</ul>" + said
+        lines.append(
+            Line(piece if len(piece) > 1 else [piece[0], (piece[0][0] - 2, piece[0][1])], "a" if kept else "b")
+        )
+    plot = Plot(
+        f"Loss over steps {min(steps)} to {max(steps)}: first {number(values[0])}, last {number(values[-1])}",
+        (number(max(values)), number(min(values))),
+        (f"step {min(steps):,}", f"step {max(steps):,}"),
+        lines,
+        bands=[_band(scale, first, last) for first, last in _ranges(lost)],
+    )
+    again = f"{len(lost):,} steps, between {min(lost):,} and {max(lost):,}" if lost else ""
+    return LossPlot(plot, broken, again)
 
 
 def _ranges(steps: Sequence[int]) -> list[tuple[int, int]]:
@@ -103,38 +109,38 @@ def _ranges(steps: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _band(scale: _Scale, first: int, last: int) -> str:
+def _band(scale: _Scale, first: int, last: int) -> Bar:
     left, right = max(0.0, scale(first - 0.5, 0.0)[0]), min(PLOT_WIDTH, scale(last + 0.5, 0.0)[0])
-    return f'<rect class=band x="{left:.1f}" y="0" width="{max(1.0, right - left):.1f}" height="{PLOT_HEIGHT:g}" />'
+    return Bar(left, max(1.0, right - left))
 
 
-def throughput(curve: Curve) -> str:
-    """Steps a second over time, thrown away ones too."""
+def throughput(curve: Curve) -> Plot | None:
+    """Steps a second over time, thrown away ones too; None: fewer than three steps were made."""
     times = [when for _, when, _, _ in curve]
     if len(times) < 3 or times[-1] <= times[0]:
-        return sentence("Fewer than three steps were made, so there is no throughput to draw.")
+        return None
     width = (times[-1] - times[0]) / RATE_BINS
     counts = [0] * RATE_BINS
     for when in times:
         counts[min(RATE_BINS - 1, int((when - times[0]) / width))] += 1
     rates = [count / width for count in counts]
+    most, busy = number(max(rates)), sorted(rate for rate in rates if rate > 0)
     scale = _Scale(0, RATE_BINS, 0.0, max(rates))
     tops = [scale(place, rate) for index, rate in enumerate(rates) for place in (index, index + 1)]
     floor = PLOT_HEIGHT - _MARGIN
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in [(0.0, floor), *tops, (PLOT_WIDTH, floor)])
-    busy = sorted(rate for rate in rates if rate > 0)
-    label = (
-        f"Steps a second over time: at most {number(max(rates))}, median {number(busy[len(busy) // 2])} while training"
+    return Plot(
+        f"Steps a second over time: at most {most}, median {number(busy[len(busy) // 2])} while training",
+        (f"{most}/s", "0/s"),
+        (_clock(times[0]), _clock(times[-1])),
+        area=[(0.0, floor), *tops, (PLOT_WIDTH, floor)],
     )
-    shapes = f'<polygon class=area points="{path}" vector-effect=non-scaling-stroke />'
-    return plot(label, shapes, (f"{number(max(rates))}/s", "0/s"), (_clock(times[0]), _clock(times[-1])))
 
 
-def checkpoint_age(document: Json) -> str:
-    """How old the newest proven checkpoint was: what a failure at that moment would have cost."""
+def checkpoint_age(document: Json) -> Plot | None:
+    """How old the newest proven checkpoint was: what a failure at that moment would have cost. None: there is none."""
     saved = sorted(at(item["at"]) for item in document["checkpoints"] if item["verdict"] == "pass")
     if not saved or not document["tiles"]:
-        return sentence("No checkpoint has been proven yet: a failure would cost everything since the beginning.")
+        return None
     begin, end = at(document["tiles"][0]["from"]), at(document["tiles"][-1]["to"])
     newest, points = begin, [(begin, 0.0)]
     for when in (item for item in saved if begin <= item <= end):
@@ -143,26 +149,56 @@ def checkpoint_age(document: Json) -> str:
     points.append((end, end - newest))
     oldest = max(age for _, age in points)
     scale = _Scale(begin, end, 0.0, oldest)
-    shapes = line(thin([scale(when, age) for when, age in points]), "a")
     moments = [at(item["at"]) for item in document["incidents"]]
-    marks = "".join(f"M{scale(when, 0)[0]:.1f} 0V{PLOT_HEIGHT:g}" for when in moments if begin <= when <= end)
-    if marks:
-        shapes += f'<path class=mark d="{marks}" vector-effect=non-scaling-stroke />'
-    label = f"Age of the newest proven checkpoint over time: at most {duration(oldest)}, now {duration(points[-1][1])}"
-    below = (_clock(begin), _clock(end))
-    return plot(label, shapes, (duration(oldest), "0 s"), below) + sentence(f"{label}. Dashed: incidents.", muted=True)
+    return Plot(
+        f"Age of the newest proven checkpoint over time: at most {duration(oldest)}, now {duration(points[-1][1])}",
+        (duration(oldest), "0 s"),
+        (_clock(begin), _clock(end)),
+        [Line(thin([scale(when, age) for when, age in points]))],
+        marks=[scale(when, 0)[0] for when in moments if begin <= when <= end],
+    )
 
 
-def share_by_hour(document: Json) -> str:
-    """The productive share of the last hour, over the run."""
+def share_by_hour(document: Json) -> Plot | None:
+    """The productive share of the last hour, over the run; None: it was too short."""
     rows: list[Json] = document["ettr_by_hour"]
     if len(rows) < 2:
-        return ""
+        return None
     scale = _Scale(at(rows[0]["at"]), at(rows[-1]["at"]), 0.0, 1.0)
-    shapes = line([scale(at(row["at"]), row["ettr"]) for row in rows], "a")
     worst = min(row["ettr"] for row in rows)
-    label = f"Productive share of the hour before: at least {worst:.0%}, at the end {rows[-1]['ettr']:.0%}"
-    return plot(label, shapes, ("100%", "0%"), (moment(rows[0]["at"]), moment(rows[-1]["at"])))
+    return Plot(
+        f"Productive share of the hour before: at least {worst:.0%}, at the end {rows[-1]['ettr']:.0%}",
+        ("100%", "0%"),
+        (moment(rows[0]["at"]), moment(rows[-1]["at"])),
+        [Line([scale(at(row["at"]), row["ettr"]) for row in rows])],
+    )
+
+
+def by_day(account: Json) -> Plot | None:
+    """Failures of each day as bars; None: there was none."""
+    days: list[Json] = account["incidents_by_day"]
+    if not days:
+        return None
+    first = at(account["since"]) // DAY
+    count = max(1, round(at(account["until"]) // DAY - first) + 1)
+    sums = {item["day"]: sum(item["classes"].values()) for item in days}
+    most, width = max(sums.values()), PLOT_WIDTH / count
+    worst = max(sums, key=lambda day: sums[day])
+    return Plot(
+        f"Failures of each day: {sum(sums.values())} on {len(sums)} of {count} days, most on {worst} ({most})",
+        (str(most), "0"),
+        (account["since"][:10], account["until"][:10]),
+        bars=[
+            Bar(
+                (at(day + "T00:00:00Z") // DAY - first) * width,
+                max(0.5, width * 0.85),
+                RED,
+                f"{day}: {value}",
+                PLOT_HEIGHT * value / most,
+            )
+            for day, value in sums.items()
+        ],
+    )
 
 
 def thin(points: Sequence[Point]) -> list[Point]:
@@ -194,6 +230,14 @@ def _clock(seconds: float) -> str:
     return moment(datetime.fromtimestamp(seconds, UTC).isoformat())
 
 
+CELLS = 400
+"""A bar is so many cells; each shows what took most of it."""
+MOST_ROWS = 24
+"""Nodes with a bar of their own; of larger gangs the attempts are shown."""
+SEEN = 1e-5
+"""Smaller shares of all time are rounding, and not shown."""
+
+
 class Block(NamedTuple):
     """Neighbouring cells of one attempt in one state."""
 
@@ -203,11 +247,31 @@ class Block(NamedTuple):
     state: str
 
 
-def timeline(document: Json) -> str:
+class BarRow(NamedTuple):
+    """A bar over the whole time, with its name beside it."""
+
+    name: str
+    label: str
+    """For readers who do not see it."""
+    bars: Sequence[Bar] = ()
+    marks: Sequence[float] = ()
+
+
+class Timeline(NamedTuple):
     """The bars of a run, its nodes below it, and the legend."""
+
+    rows: Sequence[BarRow]
+    begin: str
+    end: str
+    legend: Sequence[tuple[str, float]]
+    """The states that occur and their seconds, in the order of their share."""
+
+
+def timeline(document: Json) -> Timeline | None:
+    """The bars of a run; None: nothing has happened yet."""
     tiles: list[Json] = document["tiles"]
     if not tiles:
-        return sentence("Nothing has happened yet.")
+        return None
     begin, end = at(tiles[0]["from"]), at(tiles[-1]["to"])
     blocks = blocks_of(tiles, begin, end)
     rows = [_bar_row("run", blocks, _summary(tiles))]
@@ -217,8 +281,7 @@ def timeline(document: Json) -> str:
         _bar_row(name, [block for block in blocks if block.attempt in attempts], f"{name}: in {_numbers(attempts)}")
         for name, attempts in _lanes(document["attempts"]).items()
     ]
-    below = f"<div class=below><span>{moment(tiles[0]['from'])}</span><span>{moment(tiles[-1]['to'])}</span></div>"
-    return f"<div class=rows>{''.join(rows)}{below}</div>{legend(tiles)}"
+    return Timeline(rows, tiles[0]["from"], tiles[-1]["to"], _legend(tiles))
 
 
 def blocks_of(tiles: Sequence[Mapping[str, Any]], begin: float, end: float) -> list[Block]:
@@ -244,45 +307,28 @@ def blocks_of(tiles: Sequence[Mapping[str, Any]], begin: float, end: float) -> l
     return blocks
 
 
-def legend(tiles: Sequence[Mapping[str, Any]]) -> str:
-    """The states that occur, in the order of their share, each with it."""
+def _legend(tiles: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
     sums: dict[str, float] = {}
     for item in tiles:
         sums[item["state"]] = sums.get(item["state"], 0.0) + at(item["to"]) - at(item["from"])
     whole = sum(sums.values())
-    ordered = sorted(((state, took) for state, took in sums.items() if took > whole * SEEN), key=lambda pair: -pair[1])
-    items = "".join(f"<li>{swatch(state)}{escape(words(state))} {duration(took)}</li>" for state, took in ordered)
-    return f"<ul class=legend>{items}</ul>"
+    return sorted(((state, took) for state, took in sums.items() if took > whole * SEEN), key=lambda pair: -pair[1])
 
 
-def words(state: str) -> str:
-    """A state as it is written for people."""
-    return state.replace("_", " ")
-
-
-def _bar_row(name: str, blocks: Sequence[Block], label: str) -> str:
+def _bar_row(name: str, blocks: Sequence[Block], label: str) -> BarRow:
     unit = PLOT_WIDTH / CELLS
-    rects = "".join(
-        f'<rect x="{b.first * unit:g}" y="0" width="{(b.last - b.first + 1) * unit:g}" height="20" '
-        f'fill="{fill_of(b.state)}"><title>attempt {b.attempt}: {escape(words(b.state))}</title></rect>'
+    bars = [
+        Bar(b.first * unit, (b.last - b.first + 1) * unit, fill_of(b.state), f"attempt {b.attempt}: {words(b.state)}")
         for b in blocks
-    )
-    return _bar(name, rects, label)
+    ]
+    return BarRow(name, label, bars)
 
 
-def _bar(name: str, shapes: str, label: str) -> str:
-    return (
-        f'<span class=name>{escape(name)}</span><svg role=img aria-label="{escape(label)}" '
-        f'viewBox="0 0 {PLOT_WIDTH:g} 20" preserveAspectRatio=none>{shapes}</svg>'
-    )
-
-
-def _incident_row(incidents: Sequence[Json], begin: float, end: float) -> str:
+def _incident_row(incidents: Sequence[Json], begin: float, end: float) -> BarRow:
     scale = PLOT_WIDTH / max(end - begin, 1e-9)
     places = [min(PLOT_WIDTH, max(0.0, (at(item["at"]) - begin) * scale)) for item in incidents]
-    path = "".join(f"M{x:.1f} 0V20" for x in places)
     label = f"{len(incidents)} incidents, at {', '.join(moment(item['at']) for item in incidents[:10])}"
-    return _bar("incidents", f'<path class=mark d="{path}" vector-effect=non-scaling-stroke />', label)
+    return BarRow("incidents", label, marks=places)
 
 
 def _lanes(attempts: Sequence[Json]) -> dict[str, list[int]]:
@@ -306,36 +352,32 @@ def _summary(tiles: Sequence[Json]) -> str:
     return f"The run from {moment(tiles[0]['from'])} to {moment(tiles[-1]['to'])}: {', '.join(states)}"
 
 
-def waterfall(productive: float, lost: Mapping[str, float], seconds_in_unit: float, unit: str) -> str:
-    """The table with its bars. `seconds_in_unit`: GPU-seconds in one `unit`, e.g. 3600 for GPU-hours."""
+class Waterfall(NamedTuple):
+    """A table with bars: all time, what was lost, what is left of it."""
+
+    unit: str
+    """Such as `GPU-hours`."""
+    rows: Sequence[Json]
+    """`state` ("" for all time), `amount`, `share` and `bar`; empty: no time has passed yet."""
+    states: Sequence[str]
+
+
+def waterfall(productive: float, lost: Mapping[str, float], seconds_in_unit: float, unit: str) -> Waterfall:
+    """Bars that go down to the productive part; one `unit`, e.g. `GPU-hours`, has `seconds_in_unit` GPU-seconds."""
     whole = productive + sum(lost.values())
     if whole <= 0:
-        return "<p>No time has passed yet.</p>"
-    rows: list[Json] = [_waterfall_row(Html("all time"), "", whole, 0.0, whole, seconds_in_unit)]
-    left = whole
+        return Waterfall(unit, (), ())
+
+    def row(state: str, value: float, begin: float) -> Json:
+        width = max(1.5, value / whole * PLOT_WIDTH)
+        x = min(begin / whole * PLOT_WIDTH, PLOT_WIDTH - width)
+        bar = Bar(x, width, fill_of(state) if state else "currentColor")
+        return {"state": state, "amount": number(value / seconds_in_unit), "share": share(value / whole), "bar": bar}
+
     seen = {state: value for state, value in lost.items() if value > whole * SEEN}
+    rows, left = [row("", whole, 0.0)], whole
     for state, value in sorted(seen.items(), key=lambda item: -item[1]):
         left -= value
-        rows.append(_waterfall_row(Html(swatch(state) + words(state)), state, value, left, whole, seconds_in_unit))
-    named = Html(swatch("productive") + "productive")
-    rows.append(_waterfall_row(named, "productive", productive, 0.0, whole, seconds_in_unit))
-    columns = [
-        column._replace(title=unit.partition("-")[2]) if column.key == "amount" else column for column in _COLUMNS
-    ]
-    return table(f"Where the {unit} went", columns, rows) + _meanings(["productive", *seen])
-
-
-def _waterfall_row(name: Html, state: str, value: float, begin: float, whole: float, seconds_in_unit: float) -> Json:
-    x, width = begin / whole * PLOT_WIDTH, max(1.5, value / whole * PLOT_WIDTH)
-    fill = fill_of(state) if state else "currentColor"
-    bar = (
-        "<div class=bar><svg aria-hidden=true focusable=false preserveAspectRatio=none "
-        f'viewBox="0 0 {PLOT_WIDTH:g} 14">'
-        f'<rect x="{min(x, PLOT_WIDTH - width):.1f}" width="{width:.1f}" height="14" fill="{fill}"/></svg></div>'
-    )
-    return {"state": name, "amount": number(value / seconds_in_unit), "share": share(value / whole), "bar": Html(bar)}
-
-
-def _meanings(states: list[str]) -> str:
-    rows = "".join(f"<dt>{words(state)}</dt><dd>{MEANINGS.get(state, '')}</dd>" for state in states)
-    return f"<details><summary>What the states mean</summary><dl>{rows}</dl></details>"
+        rows.append(row(state, value, left))
+    rows.append(row("productive", productive, 0.0))
+    return Waterfall(unit, rows, ("productive", *seen))

@@ -17,15 +17,21 @@ from hypothesis import strategies as st
 from flows.decisions.accounting.report import curve_of, report_of
 from flows.pages.fleet import fleet_page
 from flows.pages.frame import POLICY, duration, number
-from flows.pages.plots import BUCKETS, CELLS, MEANINGS, blocks_of, thin, waterfall
+from flows.pages.plots import BUCKETS, CELLS, blocks_of, thin, waterfall
 from flows.pages.run import run_page
-from flows.pages.style import LOOKS, fill_of, patterns
+from flows.pages.style import LOOKS, MEANINGS, fill_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState, Tile
 from tests.support.builders.simulated_runs import NOON, Simulation, resolved
 from tests.support.cases.rows import rows
 from workflows.model.records import RunRecord, StepRow, Story
 
+EMPTY = {
+    "cluster": "local",
+    "since": "2026-01-01T00:00:00.000Z",
+    "until": "2026-01-08T00:00:00.000Z",
+    "run_count": 0,
+}
 VOID = frozenset({"meta", "br"})
 
 
@@ -122,7 +128,7 @@ def test_a_long_run_stays_a_small_page() -> None:
 def test_each_state_has_a_look_of_its_own_and_words() -> None:
     assert set(LOOKS) == set(MEANINGS) == {state.value for state in Tile}
     assert len(set(LOOKS.values())) == len(LOOKS)
-    drawn = patterns()
+    drawn = fleet_page(EMPTY)
     for state, look in LOOKS.items():
         assert (f'id="p-{state}"' in drawn) == bool(look.pattern)
         assert fill_of(state) == (f"url(#p-{state})" if look.pattern else look.colour)
@@ -155,9 +161,7 @@ def test_blocks_of_a_bar_never_overlap_and_leave_nothing_out(parts: list[tuple[f
 
 def test_a_waterfall_ends_where_the_productive_part_begins() -> None:
     drawn = waterfall(50.0, {"queue": 30.0, "rollback": 20.0}, 1.0, "GPU-seconds")
-    bars = [
-        (float(x), float(width)) for x, width in re.findall(r'<rect x="([\d.]+)" width="([\d.]+)" height="14"', drawn)
-    ]
+    bars = [(row["bar"].x, row["bar"].width) for row in drawn.rows]
     assert bars == [(0.0, 1000.0), (700.0, 300.0), (500.0, 200.0), (0.0, 500.0)]
 
 
@@ -171,8 +175,7 @@ def test_numbers_have_as_many_digits_as_matter() -> None:
 
 
 def test_a_window_without_runs_says_so() -> None:
-    empty = {"cluster": "local", "since": "2026-01-01T00:00:00.000Z", "until": "2026-01-08T00:00:00.000Z"}
-    assert "No run lived in this time" in fleet_page({**empty, "run_count": 0})
+    assert "No run lived in this time" in fleet_page(EMPTY)
 
 
 def test_the_curve_knows_which_copy_of_a_step_was_kept() -> None:
