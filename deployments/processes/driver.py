@@ -44,11 +44,10 @@ class Driver(Protocol):
 
 
 def prepare_driver(home: Path, api_url: str) -> Driver:
-    """The quickest driver there is: the runner's, one that the nursery forks, else a process that imports now."""
+    """The quickest driver there is: the runner's, or one of our own."""
     if serving(home, api_url):
         return ServedDriver(home, api_url)
-    nursery = recorded(home / PID_FILE)
-    return WarmDriver(home, api_url) if nursery is not None else StartingDriver(home, api_url)
+    return OwnDriver(home, api_url, forked=recorded(home / PID_FILE) is not None)
 
 
 class ServedDriver:
@@ -76,83 +75,71 @@ class ServedDriver:
         except Unavailable as error:
             why = str(error)
         say(f"the flow runner does not drive {run} ({why}); a driver of its own is started")
-        return StartingDriver(self._home, self._api_url).drive(run)
+        return OwnDriver(self._home, self._api_url).drive(run)
 
     def dismiss(self) -> None:
         """Nothing was asked."""
 
 
-class WarmDriver:
-    """A driver that the nursery will fork; started plainly where the nursery turns out not to fit.
+class OwnDriver:
+    """A driver that this home starts: a process that imports while we check the request, or one that the nursery forks.
 
     Args:
         home: PRIMUS_HOME.
         api_url: address of the Prefect server.
+        forked: leave it to the nursery; where that turns out not to fit, a process is started when the run is known.
     """
 
-    def __init__(self, home: Path, api_url: str) -> None:
+    def __init__(self, home: Path, api_url: str, *, forked: bool = False) -> None:
+        self.forked = forked
         self._home, self._api_url = home, api_url
+        self._environment = {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
+        self._log = home / "logs" / f"driver-starting-{os.getpid()}.log"
+        self._process = None if forked else self._start()
 
     def drive(self, run: str) -> int:
-        """Let it drive `run`; returns its pid."""
-        folder = _folder(self._home, run)
-        environment = _environment(self._home, self._api_url)
-        pid = forked_driver(self._home, self._api_url, run, folder / "driver.log", environment)
+        """Let it drive `run`; returns its pid. The next one will be forked from a warm process."""
+        folder = self._home / "runs" / run
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / "driver.log"
+        pid = forked_driver(self._home, self._api_url, run, log, self._environment) if self.forked else None
         if pid is None:
-            return StartingDriver(self._home, self._api_url).drive(run)
+            pid = self._hand_over(run, log)
         record(folder / "driver.json", pid)
         return pid
 
     def dismiss(self) -> None:
-        """Nothing was started."""
+        """End it, in the middle of its imports: it has read no name and done nothing."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.communicate()
+        self._log.unlink(missing_ok=True)
 
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "deployments.processes.driver"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+                cwd="/",
+            )
 
-class StartingDriver:
-    """A driver that imports while we check the request.
-
-    Args:
-        home: PRIMUS_HOME.
-        api_url: address of the Prefect server.
-    """
-
-    def __init__(self, home: Path, api_url: str) -> None:
-        (home / "logs").mkdir(parents=True, exist_ok=True)
-        self._home, self._api_url = home, api_url
-        self._log = (home / "logs" / f"driver-starting-{os.getpid()}.log").open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "deployments.processes.driver"],
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=self._log,
-            env=_environment(home, api_url),
-            start_new_session=True,
-            cwd="/",
-        )
-
-    def drive(self, run: str) -> int:
-        """Let it drive `run`; returns its pid. The next one will be forked from a warm process."""
-        folder = _folder(self._home, run)
-        record(folder / "driver.json", self._process.pid)
-        os.replace(self._log.name, folder / "driver.log")
-        pipe = self._process.stdin
-        if pipe is not None:
+    def _hand_over(self, run: str, log: Path) -> int:
+        process = self._process or self._start()
+        os.replace(self._log, log)
+        if process.stdin is not None:
             try:
-                pipe.write(run.encode())
-                pipe.close()
+                process.stdin.write(run.encode())
+                process.stdin.close()
             except BrokenPipeError:
                 pass  # it died at once; the watcher sees that no driver lives and says where its log is
-        self._log.close()
-        self._process.returncode = 0  # it outlives us on purpose: no warning that it still runs
-        return self._process.pid
-
-    def dismiss(self) -> None:
-        """End it, in the middle of its imports: it has read no name and done nothing."""
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._log.close()
-        Path(self._log.name).unlink(missing_ok=True)
+        process.returncode = 0  # it outlives us on purpose: no warning that it still runs
+        return process.pid
 
 
 def driver_pid(home: Path, run: str) -> int | None:
@@ -180,16 +167,6 @@ def driver_of(run: str, lease: Lease | None, home: Path, now: float) -> DriverSi
         return DriverSight(lease.expires_at > now, holder.host, holder.pid)
     alive = process_start(holder.pid) == holder.started_at
     return DriverSight(alive or starting is not None, here, holder.pid if alive else starting or holder.pid, log)
-
-
-def _folder(home: Path, run: str) -> Path:
-    path = home / "runs" / run
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _environment(home: Path, api_url: str) -> dict[str, str]:
-    return {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
 
 
 def main() -> int:

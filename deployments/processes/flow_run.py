@@ -19,6 +19,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from deployments.processes.offers import flow_at
+from deployments.processes.prefork import LET_GO
 from profiles.errors import Permanent, PrimusError, ProfileError
 from profiles.loading.load import load_cluster
 from profiles.request import TrainRequest
@@ -31,8 +32,6 @@ from tasks.runs.open import open_run, resolve_request
 from tasks.settings import Settings
 from workflows.model.runs import ENDS
 
-LET_GO = signal.SIGHUP
-"""End without ending the training. Not SIGTERM: Prefect's engine keeps that for itself while a flow runs."""
 GIVEN = "PREFECT__FLOW_RUN_ID"
 """Variable by which Prefect's workers say which flow run a process is for."""
 TRAIN = "flows.train.train"

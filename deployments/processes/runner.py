@@ -9,8 +9,6 @@ Over HTTP it answers /healthz for the kubelet and /metrics for Prometheus; neith
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
 import signal
 import sys
@@ -26,7 +24,7 @@ from typing import assert_never
 
 from deployments.processes.flow_run import conclude
 from deployments.processes.offers import offers_of
-from deployments.processes.runner_drivers import Drivers
+from deployments.processes.prefork import Drivers, warm
 from flows.decisions.monitoring.flow_runs import (
     Again,
     AskToStop,
@@ -67,7 +65,6 @@ FORGET_SECONDS = 600.0
 """A driver that lived so long did not die at once: its run's next driver starts without a pause."""
 PLAIN_LOOKS = 5
 """Every so many looks flow runs that train nothing are looked after: they last for seconds."""
-WARM = ("flows.train", "flows.failover", "flows.monitor")
 PORT = "PRIMUS_RUNNER_PORT"
 """Variable with the port of /healthz and /metrics; empty: none is opened."""
 
@@ -346,10 +343,7 @@ def _look_once(runner: Runner, bells: Bells) -> None:
 
 def main() -> int:
     """Until SIGTERM: then every driver lets go of its run, which the next runner takes up at once."""
-    for module in WARM:
-        importlib.import_module(module)  # warms the process that forks drivers
-    gc.collect()
-    gc.freeze()  # keeps the shared pages shared
+    warm("flows.train", "flows.failover", "flows.monitor")
     bells = Bells()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, bells.end)

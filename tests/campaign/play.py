@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deployments.processes.driver import StartingDriver
+from deployments.processes.driver import OwnDriver
 from profiles.drill import KINDS, FaultSpec
 from profiles.errors import NotFound, Unavailable
 from profiles.resolve import Resolved
@@ -67,7 +67,7 @@ class Player:
     def __init__(self, made: Stage, plan: RunPlan) -> None:
         self._stage, self._plan = made, plan
         self._hits: list[Hit] = []
-        self._next_driver: StartingDriver | None = None
+        self._next_driver: OwnDriver | None = None
         """Loads what it needs while nothing is killed yet, so that the run is not over before it drives."""
 
     def play(self) -> Seen:
@@ -95,7 +95,7 @@ class Player:
     def _start(self) -> None:
         if any(fault.kind == "kill-flow" for fault in self._plan.faults):
             self._stage.drive_in_process()
-            self._next_driver = StartingDriver(self._stage.home, self._stage.api_url)
+            self._next_driver = OwnDriver(self._stage.home, self._stage.api_url)
         else:
             self._stage.drive()
 
@@ -201,7 +201,7 @@ class Player:
         self._wait(lambda _: process_start(killed.pid) != killed.started_at, "a dead driver")
         assert self._next_driver is not None
         self._next_driver.drive(self._stage.run)
-        self._next_driver = StartingDriver(self._stage.home, self._stage.api_url)
+        self._next_driver = OwnDriver(self._stage.home, self._stage.api_url)
         self._wait(lambda story: story.run.state in FINISHED or _driven(story, before.fencing), "another driver")
 
     def _wait(self, holds: Callable[[Story], bool], what: str) -> None:

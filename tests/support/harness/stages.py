@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deployments.processes.driver import StartingDriver, driver_pid
+from deployments.processes.driver import OwnDriver, driver_pid
 from flows.train import train
 from profiles.drill import parse_fault
 from profiles.request import TrainRequest
@@ -110,7 +110,7 @@ class Stage:
 
     def drive_in_process(self) -> int:
         """Drive the run in a process of its own, as the command line does; its pid."""
-        return StartingDriver(self.home, self.api_url).drive(self.run)
+        return OwnDriver(self.home, self.api_url).drive(self.run)
 
     @property
     def resolved(self) -> Resolved:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deployments.processes import prefork
-from deployments.processes.driver import StartingDriver, WarmDriver, driver_pid, prepare_driver
+from deployments.processes.driver import OwnDriver, driver_pid, prepare_driver
 from deployments.processes.prefork import PID_FILE, SOCKET, ensure_nursery, forked_driver, stop_nursery
 from tasks.processes import process_start, recorded
 from tests.support.harness.stages import DEADLINE_SECONDS, Stage, outcomes, stage, succeeded
@@ -63,7 +63,8 @@ def test_without_a_nursery_that_answers_a_driver_is_started_plainly(scene: Stage
     mother = warm(scene)
     (scene.home / SOCKET).unlink()
     driver = prepare_driver(scene.home, scene.api_url)
-    assert isinstance(driver, WarmDriver)
+    assert isinstance(driver, OwnDriver)
+    assert driver.forked
     pid = driver.drive(scene.open().run)
     assert parent(pid) != mother
     assert succeeded(scene.end()), scene.tell()
@@ -107,6 +108,7 @@ def test_only_its_owner_may_ask_and_nonsense_is_not_answered(scene: Stage) -> No
 
 def test_a_driver_that_is_not_needed_ends_at_once(scene: Stage) -> None:
     driver = prepare_driver(scene.home, scene.api_url)
-    assert isinstance(driver, StartingDriver)
+    assert isinstance(driver, OwnDriver)
+    assert not driver.forked
     driver.dismiss()
     assert list((scene.home / "logs").glob("driver-starting-*")) == []
