@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from deployments.images import contents, oci
-from deployments.images.__main__ import build
+from deployments.images.__main__ import USER, build
 from deployments.images.oci import Layer
-from deployments.images.recipes import USER
 from profiles.vocabulary import Action, FaultClass, RunState
 from tests.bed import nodes, up
 from tests.bed.commands import run

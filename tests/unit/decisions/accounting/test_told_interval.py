@@ -14,7 +14,7 @@ from flows.decisions.accounting.advice import LARGEST_CHANGE, interval_for_next_
 from profiles.errors import ProfileError
 from profiles.loading.load import run_from_mapping
 from profiles.run import CheckpointPolicy
-from tasks.observe.gang_status import gang_news
+from tasks.observe.objects import gang_news
 from tasks.runs.submit import plan_of
 from tests.support.builders.attempt_plans import a_plan, a_run
 from tests.support.builders.ledgers import an_attempt

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from profiles.vocabulary import Action, FaultClass
 from tasks.context import Right, World, standing_in
 from tasks.ledger.ledger import Ledger
-from tasks.observe.gang_status import gang_news
+from tasks.observe.objects import gang_news
 from tasks.runs.in_place import AT_ONCE, MOST, IncidentWriter, happened, incident_of, note_restart, write_note
 from tasks.runs.state import recent_incidents
 from tasks.runs.watch import failed_since
