@@ -105,7 +105,7 @@ def lines_of(found: Diagnosis, selections: Sequence[Selection]) -> list[Text]:
         )
     ]
     for name, text in (
-        ("blamed", _blamed(found) or _nobody(found)),
+        ("blamed", _blamed(found) or ("" if found.fault_class in (FaultClass.NONE, FaultClass.UNKNOWN) else "nobody")),
         ("do", _do(found, policy)),
         ("advice", found.advice),
         ("why", "" if found.evidence else _why(found)),
@@ -151,10 +151,6 @@ def _blamed(found: Diagnosis) -> str:
     placed = [f"rank {rank} on {node}" for node, rank in found.culprits if rank is not None and node]
     ranks = [rank for node, rank in found.culprits if rank is not None and not node]
     return ", ".join([*whole, *placed, *([_ranks(ranks)] if ranks else [])])
-
-
-def _nobody(found: Diagnosis) -> str:
-    return "" if found.fault_class in (FaultClass.NONE, FaultClass.UNKNOWN) else "nobody"
 
 
 def _do(found: Diagnosis, policy: FaultPolicy) -> str:

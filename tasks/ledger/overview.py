@@ -80,7 +80,7 @@ class OverviewLedger(LedgerPart):
         query = _with_newest_attempt(chosen.limit(limit) if limit else chosen)
         with self.database.reading() as transaction:
             rows = transaction.connection.execute(query).all()
-        return [_run_line(row) for row in reversed(rows)]
+        return [RunLine(row[0], RunState(row[1]), *row[2:]) for row in reversed(rows)]
 
     def run_names(self) -> list[str]:
         """Names of all runs, oldest first."""
@@ -106,7 +106,7 @@ class OverviewLedger(LedgerPart):
             total = len(rows)
             if cut and total == cut:
                 total = transaction.connection.execute(select(func.count()).where(*wanted)).scalar_one()
-        lines = [_incident_line(row) for row in reversed(rows)]
+        lines = [IncidentLine(from_row(IncidentRecord, row), _state(row["run_state"])) for row in reversed(rows)]
         if query.open_only:
             lines = [line for line in lines if line.is_open]
             total = len(lines)
@@ -243,10 +243,6 @@ def _with_outcome(chosen: Select[Any]) -> Select[Any]:
     return select(*found.c, told).select_from(joined).order_by(*order)
 
 
-def _run_line(row: Any) -> RunLine:
-    return RunLine(row[0], RunState(row[1]), *row[2:])
-
-
 def _held_actions(runs: Sequence[str]) -> Select[Any]:
     own = (ACTIONS.c.run.in_(sorted(set(runs))), ACTIONS.c.state.in_(("planned", "waiting")))
     return select(ACTIONS).where(*own).order_by(ACTIONS.c.planned_at, ACTIONS.c.id)
@@ -259,10 +255,6 @@ def _approval_line(row: Any, actions: Sequence[ActionRecord]) -> ApprovalLine:
     else:  # about the nodes of a pool: every action of the monitor that waits
         mine = tuple(item for item in actions if item.run == record.run and item.state == "waiting")
     return ApprovalLine(record, _state(row["run_state"]), mine)
-
-
-def _incident_line(row: Any) -> IncidentLine:
-    return IncidentLine(from_row(IncidentRecord, row), _state(row["run_state"]))
 
 
 def _state(word: str | None) -> RunState | None:

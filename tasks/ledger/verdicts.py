@@ -49,7 +49,9 @@ class VerdictLedger(LedgerPart):
             How many were not there yet.
         """
         # Everything is made ready before the transaction: while it lasts no driver can write.
-        rows = {_key(row): (row, record) for record in reversed(records) if (row := to_row(record))}
+        rows = {
+            tuple(row[name] for name in _KEY): (row, record) for record in reversed(records) if (row := to_row(record))
+        }
         first = [record for _, record in reversed(rows.values())]
         lines, looks = [_line(record) for record in first], look_rows(first)
         with self.database.writing() as transaction:
@@ -249,10 +251,6 @@ def _inserted(transaction: LedgerTransaction, rows: Sequence[Mapping[str, Any]])
     insert = importlib.import_module(f"sqlalchemy.dialects.{transaction.connection.dialect.name}").insert(VERDICTS)
     query = insert.on_conflict_do_nothing().returning(*(VERDICTS.c[name] for name in _KEY))
     return {tuple(key) for key in transaction.connection.execute(query, rows)}
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in _KEY)
 
 
 def _line(record: VerdictRecord) -> tuple[str, str, str]:

@@ -153,7 +153,7 @@ def _run(plans: Sequence[LinksPlan], tell: Callable[[int], None]) -> list[Manife
     for plan, manifest in zip(plans, manifests, strict=True):
         last = manifest
         for last in follow_workflow(current(), plan.name):
-            tell(before + _ended(last))
+            tell(before + sum(pod.finished_at is not None for pod in workflow_pods(last)))
         ended.append(last)
         before += len(plan.seats)
     return ended
@@ -340,7 +340,3 @@ def _suspects(cluster: str, at: float) -> tuple[tuple[str, str], ...]:
     recent = {name: one.at for name, one in found.items() if at - SUSPECTED_SECONDS <= one.at <= at}
     pairs = (name.partition(" ") for name in sorted(recent, key=lambda name: (-recent[name], name))[:MOST_SUSPECTED])
     return tuple((left, right) for left, _, right in pairs)
-
-
-def _ended(manifest: Manifest) -> int:
-    return sum(pod.finished_at is not None for pod in workflow_pods(manifest))

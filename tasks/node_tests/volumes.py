@@ -53,7 +53,7 @@ class Claims:
 
     def look(self, manifest: Manifest) -> None:
         """Observe the workflow and the claims now; a claim that cannot be read stays as it was."""
-        for pod in _pods(manifest):
+        for pod in map(_pod, workflow_pods(manifest, VOLUME)):
             seen = self._sights.get(pod.node, NodeClaim())
             ran = seen.ran or pod.phase == "Running" or bool(pod.answers)
             seen = replace(seen, ran=ran, said=pod.message if pod.message not in ("", "timeout") else seen.said)
@@ -91,10 +91,6 @@ class Claims:
         found = current().list("PersistentVolumeClaim", {labels.TEST: self._test})
         nodes = [str(part(one, "metadata", "annotations").get(labels.NODE, "")) for one in found]
         return [(node, str(part(one, "status").get("phase") or "")) for node, one in zip(nodes, found, strict=True)]
-
-
-def _pods(manifest: Manifest) -> list[_Pod]:
-    return [_pod(step) for step in workflow_pods(manifest, VOLUME)]
 
 
 def _pod(step: WorkflowStep) -> _Pod:

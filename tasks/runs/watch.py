@@ -298,9 +298,6 @@ class AttemptWatch:
         with self._known.lock:
             return self._known.nodes_of(self._known.nodes)
 
-    def _pods(self) -> tuple[Pod, ...]:
-        return tuple(pod for pod in self._every_pod() if pod.role)
-
     def _every_pod(self) -> tuple[Pod, ...]:
         present, ended = self._known.pods, ("Succeeded", "Failed")
         gone = [pod for name, pod in sorted(self._known.gone.items()) if name not in present]
@@ -385,7 +382,7 @@ class AttemptWatch:
         """Find out which nodes that are not ready do not answer either."""
         with self._known.lock:
             doubted = unready(self._known.nodes.values())
-            pods = self._pods() if doubted else ()
+            pods = tuple(pod for pod in self._every_pod() if pod.role) if doubted else ()
         away = out_of_reach(self._cluster, pods, doubted, MOST)
         if away != self._known.unreached:
             self._known.unreached = away

@@ -36,7 +36,8 @@ class Scheduler:
         waiting = [pod for pod in pods if not pod["spec"].get("nodeName") and _may_start(pod)]
         if not waiting:
             return []
-        self._forget({pod["metadata"]["uid"] for pod in pods})
+        for uid in self._wishes.keys() - {pod["metadata"]["uid"] for pod in pods}:
+            del self._wishes[uid]
         placed = [
             (pod["spec"]["nodeName"], self._wish(pod)[0])
             for pod in pods
@@ -53,10 +54,6 @@ class Scheduler:
                 case Unschedulable(key, message):
                     self._explain(sorted(members[key]), message)
         return bound
-
-    def _forget(self, living: set[str]) -> None:
-        for uid in self._wishes.keys() - living:
-            del self._wishes[uid]
 
     def gang_of(self, pod: Object) -> Gang:
         """The pod as a gang of its own."""
