@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from flows.decisions.text import blame
 from flows.pages.style import LOOKS, MEANINGS, fill_of
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Json = dict[str, Any]
 PLOT_WIDTH, PLOT_HEIGHT = 1000.0, 160.0
@@ -28,6 +29,9 @@ def render(template: str, **values: object) -> str:
 
 @cache
 def _environment() -> Environment:
+    # Here, not above: most reports are read in a terminal.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
+
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
