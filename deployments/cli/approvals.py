@@ -23,13 +23,22 @@ from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 
 
-@app.command()
-def approvals(as_json: AsJson = False) -> int:
+@app.command("approvals")
+def list_approvals(*, as_json: AsJson = False) -> int:
     """Questions that wait for a person.
 
     Example: primus approvals
     """
-    return list_approvals(as_json=as_json)
+    ledger, now = open_ledger(), time.time()
+    waiting = ledger.waiting_approvals()
+    if as_json:
+        out_json([approval_document(item, now) for item in waiting])
+    elif not waiting:
+        out("nothing waits for a person")
+    else:
+        out("\n\n".join("\n".join(lines(item, now)) for item in waiting))
+        tell_pause(ledger)
+    return GOOD
 
 
 @app.command()
@@ -76,18 +85,30 @@ def unpause(
     return set_pause(run, why, everything=everything, paused=False)
 
 
-@app.command()
-def ledger(
+@app.command("ledger")
+def show_ledger(
     run: Annotated[str, typer.Option("--run", help="Only this run.")] = "",
     since: Since = "",
     limit: Annotated[int, typer.Option("--limit", help="At most so many lines, the newest; 0: all.")] = 0,
+    *,
     as_json: AsJson = False,
 ) -> int:
     """The raw history, oldest first.
 
     Example: primus ledger --run demo-1 --since 1h
     """
-    return show_ledger(run, since, limit, as_json=as_json)
+    # Printed as it is read, since it may be long.
+    ledger = open_ledger()
+    if run and not ledger.changes(run):
+        ledger.story(run)  # says that there is none
+    lines = ledger.history(run or None, since_seconds(since, time.time()), limit)
+    rows = ({**asdict(line), "at": timestamp(line.at)} for line in lines)
+    if as_json:
+        _stream_json(rows)
+    else:
+        for row in rows:
+            out("  ".join(str(row[key]) for key in ("at", "run", "kind", "subject", "why") if row.get(key)))
+    return GOOD
 
 
 def open_ledger() -> Ledger:
@@ -102,20 +123,6 @@ def who() -> str:
     except (OSError, KeyError):  # a user id without a name, as containers have
         user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
-
-
-def list_approvals(*, as_json: bool) -> int:
-    """Open questions."""
-    ledger, now = open_ledger(), time.time()
-    waiting = ledger.waiting_approvals()
-    if as_json:
-        out_json([approval_document(item, now) for item in waiting])
-    elif not waiting:
-        out("nothing waits for a person")
-    else:
-        out("\n\n".join("\n".join(lines(item, now)) for item in waiting))
-        tell_pause(ledger)
-    return GOOD
 
 
 def tell_pause(ledger: Ledger) -> None:
@@ -159,21 +166,6 @@ def set_pause(run: str, why: str, *, everything: bool, paused: bool) -> int:
     say(f"{subject}: automatic actions are {'halted; training continues' if paused else 'allowed again'}")
     if target is not None and not paused and ledger.paused(target):
         say(f"everything is paused as well, {run} too: primus unpause --all")
-    return GOOD
-
-
-def show_ledger(run: str, since: str, limit: int, *, as_json: bool) -> int:
-    """The history, oldest first; printed as it is read, since it may be long."""
-    ledger = open_ledger()
-    if run and not ledger.changes(run):
-        ledger.story(run)  # says that there is none
-    lines = ledger.history(run or None, since_seconds(since, time.time()), limit)
-    rows = ({**asdict(line), "at": timestamp(line.at)} for line in lines)
-    if as_json:
-        _stream_json(rows)
-    else:
-        for row in rows:
-            out("  ".join(str(row[key]) for key in ("at", "run", "kind", "subject", "why") if row.get(key)))
     return GOOD
 
 

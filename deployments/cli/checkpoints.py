@@ -20,9 +20,10 @@ from tasks.settings import Settings
 from workflows.programs.checkpoints.inventory import list_checkpoints
 
 
-@app.command()
-def checkpoints(
+@app.command("checkpoints")
+def show_checkpoints(
     run_or_path: Annotated[str, typer.Argument(help="Name of a run, or a folder of anybody's checkpoints.")],
+    *,
     verify: Annotated[bool, typer.Option("--verify", help="Read everything again instead of trusting proofs.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -30,11 +31,7 @@ def checkpoints(
 
     Example: primus checkpoints demo-1 --verify
     """
-    return show_checkpoints(run_or_path, verify=verify, as_json=as_json)
-
-
-def show_checkpoints(run_or_path: str, *, verify: bool, as_json: bool) -> int:
-    """Every checkpoint of a run or folder; 1 where none is usable though some exist."""
+    # 1 where none is usable though some exist.
     directory, run_directory, form, pattern = _where(run_or_path)
     states = list_checkpoints(str(directory), str(run_directory), form, pattern, deep=verify)
     rows = [asdict(state) for state in states]

@@ -28,27 +28,56 @@ MARK = "!"
 
 
 @clusters_app.command("list")
-def clusters_list(
+def list_clusters(
     folder: Annotated[str, typer.Argument(help="Folder with profiles of your own.")] = ".",
+    *,
     as_json: AsJson = False,
 ) -> int:
     """The shipped cluster profiles and those of a folder: engine, pools, nodes, GPUs.
 
     Example: primus clusters list
     """
-    return list_clusters(folder, as_json=as_json)
+    shipped = [item for item in load.list_profiles() if item.kind == "cluster"]
+    rows = [_row(item.name, "shipped", load.load_cluster(item.name)) for item in shipped]
+    rows += [_own_row(path) for path in _own(Path(folder))]
+    if as_json:
+        out_json(rows)
+    else:
+        out(table(rows, ("name", "engine", "pools", "nodes", "gpus", "where", "description")))
+    return GOOD
 
 
 @clusters_app.command("show")
-def clusters_show(
+def show_cluster(
     name: Annotated[str, typer.Argument(help="Shipped cluster profile by name, or a path.")],
+    *,
     as_json: AsJson = False,
 ) -> int:
     """The whole value of a cluster profile, its pools in a table before it.
 
     Example: primus clusters show kubernetes-example
     """
-    return show_cluster(name, as_json=as_json)
+    profile = load.load_cluster(name)
+    if as_json:
+        out_json(profile.model_dump(mode="json"))
+        return GOOD
+    rows = [
+        {
+            "pool": pool.name,
+            "hardware": pool.hardware,
+            "nodes": pool.nodes,
+            "spares": pool.spares,
+            "gpus": _gpus(pool),
+            "cpus": pool.cpus_per_node or _hardware(pool).cpus_per_node,
+            "memory": pool.memory_per_node or _hardware(pool).memory_per_node,
+            "flavor": pool.queue_flavor or None,
+            "labels": ", ".join(f"{key}={value}" for key, value in pool.labels.items()),
+        }
+        for pool in profile.pools
+    ]
+    columns = ("pool", "hardware", "nodes", "spares", "gpus", "cpus", "memory", "flavor", "labels")
+    out("\n".join([*(f"# {line}" for line in table(rows, columns).splitlines()), load.dump(profile)]))
+    return GOOD
 
 
 @clusters_app.command("import")
@@ -90,22 +119,6 @@ class ImportOptions:
     """Shared folders that a person named."""
     out: str
     """File to write; "": standard output."""
-
-
-def list_clusters(folder: str, *, as_json: bool) -> int:
-    """The shipped cluster profiles and those of a folder, with engine, pools and GPUs.
-
-    Raises:
-        ProfileError: a shipped one is wrong.
-    """
-    shipped = [item for item in load.list_profiles() if item.kind == "cluster"]
-    rows = [_row(item.name, "shipped", load.load_cluster(item.name)) for item in shipped]
-    rows += [_own_row(path) for path in _own(Path(folder))]
-    if as_json:
-        out_json(rows)
-    else:
-        out(table(rows, ("name", "engine", "pools", "nodes", "gpus", "where", "description")))
-    return GOOD
 
 
 def _own(folder: Path) -> list[Path]:
@@ -152,35 +165,6 @@ def _hardware(pool: Pool) -> HardwareProfile:
         return load.load_hardware(pool.hardware)
     except ProfileError as error:
         raise ProfileError(f"pools.{pool.name}.hardware", error.reason) from error
-
-
-def show_cluster(name: str, *, as_json: bool) -> int:
-    """One cluster profile as a whole, with a table of its pools for people.
-
-    Raises:
-        ProfileError: there is no such profile, or it is wrong.
-    """
-    profile = load.load_cluster(name)
-    if as_json:
-        out_json(profile.model_dump(mode="json"))
-        return GOOD
-    rows = [
-        {
-            "pool": pool.name,
-            "hardware": pool.hardware,
-            "nodes": pool.nodes,
-            "spares": pool.spares,
-            "gpus": _gpus(pool),
-            "cpus": pool.cpus_per_node or _hardware(pool).cpus_per_node,
-            "memory": pool.memory_per_node or _hardware(pool).memory_per_node,
-            "flavor": pool.queue_flavor or None,
-            "labels": ", ".join(f"{key}={value}" for key, value in pool.labels.items()),
-        }
-        for pool in profile.pools
-    ]
-    columns = ("pool", "hardware", "nodes", "spares", "gpus", "cpus", "memory", "flavor", "labels")
-    out("\n".join([*(f"# {line}" for line in table(rows, columns).splitlines()), load.dump(profile)]))
-    return GOOD
 
 
 def import_cluster(options: ImportOptions, *, as_json: bool) -> int:

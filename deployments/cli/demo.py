@@ -43,8 +43,9 @@ _UNIGRAM = re.compile(r"unigram entropy ([0-9.]+)")
 _FINAL = re.compile(r"held-out loss ([0-9.]+)")
 
 
-@app.command()
-def demo(
+@app.command("demo")
+def run_demo(
+    *,
     as_json: AsJson = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running for a look at its pages.")] = False,
 ) -> int:
@@ -52,11 +53,6 @@ def demo(
 
     Example: primus demo
     """
-    return run_demo(as_json=as_json, keep=keep)
-
-
-def run_demo(*, as_json: bool, keep: bool) -> int:
-    """Train with a lost node, train without, compare."""
     settings = Settings.from_environment(os.environ)
     had_server = server_url(settings.home) is not None or wish_of(settings.home) is not None
     began = time.monotonic()

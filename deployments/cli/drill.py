@@ -15,21 +15,17 @@ from tasks.runs.faults import break_at, scene_of, step_seen
 from tasks.settings import Settings
 
 
-@app.command()
-def drill(
+@app.command("drill")
+def run_drill(
     run: Run,
     fault: Annotated[str, typer.Option("--fault", help="What to break, e.g. lose-node:node-1,step=50.")],
+    *,
     as_json: AsJson = False,
 ) -> int:
     """Break one thing of a running run, for real, and measure detection, decision and recovery.
 
     Example: primus drill demo-1 --fault kill-rank:1,step=40
     """
-    return run_drill(run, fault, as_json=as_json)
-
-
-def run_drill(run: str, fault: str, *, as_json: bool) -> int:
-    """Break, wait for the recovery, report."""
     spec = parse_fault(fault)  # before Prefect is imported, which takes seconds
     from flows.drill import measure
 

@@ -97,12 +97,21 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 
 @render_app.command("health")
-def render_health(values: Values = "", part: Part = "all", as_json: AsJson = False) -> int:
+def print_health_manifests(values: Values = "", *, part: Part = "all", as_json: AsJson = False) -> int:
     """The health service: a daemon on each node, its rights, Services and alerts; how to take it away stands above.
 
     Example: primus render health --values health.yaml
     """
-    return print_health_manifests(values, part=part, as_json=as_json)
+    wanted = values_from(values)
+    documents = documents_of(wanted, part)
+    if as_json:
+        out_json(documents)
+        return GOOD
+    import yaml
+
+    head = instructions(wanted) if part == "all" else ""
+    out(head + yaml.safe_dump_all(documents, sort_keys=False, width=WIDTH).rstrip("\n"))
+    return GOOD
 
 
 @dataclass(frozen=True)
@@ -165,29 +174,6 @@ def serve_checks(serving: Serving) -> int:
     )
     # The same words, the same refusals: as if they had been typed after `programs.pyz health`.
     return main.serve(options.argv(), environment)
-
-
-def print_health_manifests(values: str, *, part: str = "all", as_json: bool) -> int:
-    """Print the objects; touches nothing.
-
-    Args:
-        values: path of a file of `HealthValues`; "": all as it is by itself.
-        part: `all`; `check`: the pod that asks all nodes once; `rules` and `scrape`: for a Prometheus that reads files.
-        as_json: a list instead of YAML documents.
-
-    Raises:
-        ProfileError: the file cannot be read, or a value in it is wrong; names the field.
-    """
-    wanted = values_from(values)
-    documents = documents_of(wanted, part)
-    if as_json:
-        out_json(documents)
-        return GOOD
-    import yaml
-
-    head = instructions(wanted) if part == "all" else ""
-    out(head + yaml.safe_dump_all(documents, sort_keys=False, width=WIDTH).rstrip("\n"))
-    return GOOD
 
 
 def documents_of(values: HealthValues, part: str) -> list[dict[str, Any]]:

@@ -55,15 +55,39 @@ def incidents(
     return list_incidents(query, since, as_json=as_json)
 
 
-@app.command()
-def failover(run: Run) -> int:
+@app.command("failover")
+def recover_by_hand(run: Run) -> int:
     """Diagnose and decide the open incident of a run that nobody drives; a driver that lives does that by itself.
 
     Exit code 0: it was decided, or there is nothing to decide; 2: a driver lives.
 
     Example: primus failover demo-1
     """
-    return recover_by_hand(run)
+    # 0 where it was decided or there is nothing to decide, 2 where a driver lives.
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    story = ledger.story(run)
+    driver = driver_of(run, story.lease, settings.home, time.time())
+    if story.run.state in FINISHED:
+        out(f"{run} has {story.run.state}: nothing is to be decided; go on with it: primus resume {run}")
+        return GOOD
+    if driver.alive:
+        say(
+            f"{run} is driven by process {driver.pid} on {driver.host}, which decides by itself; nothing was touched. "
+            f"See it: primus status {run}; what waits for you: primus approvals"
+        )
+        return WRONG_USAGE
+    incident = story.open_incident
+    if incident is None:
+        out(f"{run} has no open incident; nobody drives it: {_go_on(story.run.profile, run)}")
+        return GOOD
+    say(f"{incident.id}: {incident.signal}: {incident.seen}")
+    os.environ.update(quiet_environment(settings.home), PREFECT_API_URL=ensure_console(settings.home))
+    from flows.failover import failover  # reads the environment when it is imported
+
+    out(f"{incident.id}: {asyncio.run(failover(run))}")
+    say(f"decided and written down; a driver carries it out: {_go_on(story.run.profile, run)}")
+    return GOOD
 
 
 def list_incidents(query: IncidentQuery, since: str, *, as_json: bool) -> int:
@@ -121,43 +145,6 @@ def details(lines: Sequence[IncidentLine]) -> str:
 def _when(at: float) -> str:
     """The moment in UTC, to the second."""
     return (timestamp(at) or "")[:19].replace("T", " ")
-
-
-def recover_by_hand(run: str) -> int:
-    """Examine, diagnose and decide the open incident of a run without a living driver.
-
-    Returns:
-        0 where it was decided or there is nothing to decide, 2 where a driver lives.
-
-    Raises:
-        NotFound: no such run.
-        Conflict: a driver took it a moment ago.
-        Unavailable: the ledger, the cluster or the Prefect server does not answer.
-    """
-    settings = Settings.from_environment(os.environ)
-    ledger = Ledger(settings.ledger_url)
-    story = ledger.story(run)
-    driver = driver_of(run, story.lease, settings.home, time.time())
-    if story.run.state in FINISHED:
-        out(f"{run} has {story.run.state}: nothing is to be decided; go on with it: primus resume {run}")
-        return GOOD
-    if driver.alive:
-        say(
-            f"{run} is driven by process {driver.pid} on {driver.host}, which decides by itself; nothing was touched. "
-            f"See it: primus status {run}; what waits for you: primus approvals"
-        )
-        return WRONG_USAGE
-    incident = story.open_incident
-    if incident is None:
-        out(f"{run} has no open incident; nobody drives it: {_go_on(story.run.profile, run)}")
-        return GOOD
-    say(f"{incident.id}: {incident.signal}: {incident.seen}")
-    os.environ.update(quiet_environment(settings.home), PREFECT_API_URL=ensure_console(settings.home))
-    from flows.failover import failover  # reads the environment when it is imported
-
-    out(f"{incident.id}: {asyncio.run(failover(run))}")
-    say(f"decided and written down; a driver carries it out: {_go_on(story.run.profile, run)}")
-    return GOOD
 
 
 def _go_on(profile: str, run: str) -> str:

@@ -30,30 +30,21 @@ _BEGINS = re.compile(r"^\S+ launcher: incarnation (\d+) begins ")
 """What a launcher writes into its own log and those of its ranks when they begin again; at first it does not."""
 
 
-@app.command()
-def logs(
+@app.command("logs")
+def show_logs(
     run: Run,
     attempt: Annotated[int, typer.Option("--attempt", help="Number of the attempt; 0: the newest.")] = 0,
     rank: Annotated[int, typer.Option("--rank", help="One rank's output; -1: the launchers'.")] = -1,
     incarnation: Annotated[
         int, typer.Option("--incarnation", help="Only what ranks printed since they began for the Nth time; 0: all.")
     ] = 0,
+    *,
     first_failing: Annotated[bool, typer.Option("--first-failing", help="The rank that failed first.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the attempt ends.")] = False,
 ) -> int:
     """What the processes of a run printed, also after their node is gone.
 
     Example: primus logs demo-1 --attempt 1 --first-failing
-    """
-    return show_logs(run, attempt, rank, incarnation, first_failing=first_failing, follow=follow)
-
-
-def show_logs(run: str, attempt: int, rank: int, incarnation: int = 0, *, first_failing: bool, follow: bool) -> int:
-    """Print the logs of one attempt: of one rank, of the rank that failed first, or of all launchers.
-
-    Raises:
-        ProfileError: the incarnation is negative.
-        NotFound: no such log, or nothing in it is of that incarnation.
     """
     if incarnation < 0:
         raise ProfileError("--incarnation", f"is a number from 1; 0 shows all; got {incarnation}")

@@ -58,16 +58,34 @@ def monitor(
 
 
 @render_app.command("monitor")
-def render_monitor(
+def print_monitor_workflow(
     cluster: ClusterName = "",
     nodes: Annotated[str, typer.Option("--nodes", metavar="A,B", help="Names of nodes of the first pool.")] = "",
+    *,
     as_json: AsJson = False,
 ) -> int:
     """The workflow of one sweep: a short read-only pod on each of some nodes.
 
     Example: primus render monitor --cluster local
     """
-    return print_monitor_workflow(cluster, nodes, as_json=as_json)
+    from tasks.nodes.sweep import plan_of
+    from workflows.node_tests.pods import first_nodes
+    from workflows.node_tests.sweep import MOST, sweep_workflow
+
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    named = [name for name in nodes.split(",") if name]
+    places = {name: profile.pools[0].name for name in named} or first_nodes(profile, profile.monitor.sweep_share)
+    if not named and profile.engine == "kubernetes":
+        say("the names of nodes stand for the cluster's own; --nodes names some")
+    document = sweep_workflow(plan_of(profile, dict(list(places.items())[:MOST]), 1, 0.0, 0.0)).to_dict()
+    if as_json:
+        out_json([document])
+    else:
+        import yaml
+
+        out(yaml.safe_dump(document, sort_keys=False, width=120))
+    return GOOD
 
 
 def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:
@@ -98,28 +116,6 @@ def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:
         out(text(profile.name, chosen, seen))
     wrong = seen.report.faults or any(not item.action.startswith("none:") for item in seen.findings)
     return FAILED if wrong else UNKNOWN if seen.report.unknown or seen.unread else GOOD
-
-
-def print_monitor_workflow(cluster: str, nodes: str, *, as_json: bool) -> int:
-    """Print the workflow of a sweep; without names of nodes those that the pools' nodes have on an embedded cluster."""
-    from tasks.nodes.sweep import plan_of
-    from workflows.node_tests.pods import first_nodes
-    from workflows.node_tests.sweep import MOST, sweep_workflow
-
-    settings = Settings.from_environment(os.environ)
-    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    named = [name for name in nodes.split(",") if name]
-    places = {name: profile.pools[0].name for name in named} or first_nodes(profile, profile.monitor.sweep_share)
-    if not named and profile.engine == "kubernetes":
-        say("the names of nodes stand for the cluster's own; --nodes names some")
-    document = sweep_workflow(plan_of(profile, dict(list(places.items())[:MOST]), 1, 0.0, 0.0)).to_dict()
-    if as_json:
-        out_json([document])
-    else:
-        import yaml
-
-        out(yaml.safe_dump(document, sort_keys=False, width=120))
-    return GOOD
 
 
 @dataclass(frozen=True)

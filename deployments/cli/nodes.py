@@ -56,9 +56,12 @@ def nodes(
     return show_nodes(tuple(words or ()), why, cluster, tuple(only or ()), as_json=as_json)
 
 
-@app.command()
-def verdict(
-    node: Annotated[str, typer.Argument(help="Name of the node.")], cluster: ClusterName = "", as_json: AsJson = False
+@app.command("verdict")
+def show_verdict(
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    cluster: ClusterName = "",
+    *,
+    as_json: AsJson = False,
 ) -> int:
     """What is to be believed of a node now, by which test, with its evidence.
 
@@ -66,19 +69,7 @@ def verdict(
 
     Example: primus verdict node-3
     """
-    return show_verdict(node, cluster, as_json=as_json)
-
-
-def show_verdict(node: str, cluster: str, *, as_json: bool) -> int:
-    """What is to be believed of a node now, by which test, with its evidence.
-
-    Returns:
-        0 where it is proven, 1 where a failure stands, 3 where nobody knows.
-
-    Raises:
-        ProfileError: no such cluster profile.
-        Unavailable: the ledger does not answer.
-    """
+    # 0 where it is proven, 1 where a failure stands, 3 where nobody knows.
     from flows.testing.proofs import depths_now, proofs_now
 
     settings, now = Settings.from_environment(os.environ), time.time()

@@ -49,14 +49,15 @@ Launcher = Annotated[
 ]
 
 
-@app.command()
-def preflight(
+@app.command("preflight")
+def run_preflight(
     cluster: ClusterName = "",
     suite: Suite = "",
     depth: DepthName = "",
     nodes: Nodes = "",
     launcher: Launcher = "",
     trial: Trial = "",
+    *,
     as_json: AsJson = False,
 ) -> int:
     """Test nodes: what was measured, against which limit, with the evidence. Verdicts stand in the ledger.
@@ -67,25 +68,33 @@ def preflight(
 
     Example: primus preflight --nodes node-0,node-1
     """
-    return run_preflight(cluster, suite, depth, nodes, launcher, trial, as_json=as_json)
+    # 0 where every node passed, 1 where one failed, 3 where one is unknown or in use and none failed.
+    from flows.preflight import PreflightRequest, prove_requested
+    from tasks.context import at_hand
+
+    settings = Settings.from_environment(os.environ)
+    settings.make_home()
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    named = tuple(name for name in nodes.split(",") if name)
+    wanted = PreflightRequest(suite, depth, named, launcher=launcher, trial=trial)
+    with at_hand(settings):
+        tests = prove_requested(profile, settings, wanted, say)
+    if as_json:
+        out_json([part for test in tests for part in documents_of(profile.name, test)])
+    else:
+        out("\n\n".join(part for test in tests for part in texts_of(test, terminal_columns())))
+    words = [word for test in tests for word in test.words.values()]
+    words += [VerdictWord.UNKNOWN for test in tests for _ in test.busy]
+    return FAILED if VerdictWord.FAIL in words else UNKNOWN if VerdictWord.UNKNOWN in words else GOOD
 
 
 @render_app.command("preflight")
-def render_preflight(
-    cluster: ClusterName = "", suite: Suite = "", depth: DepthName = "", nodes: Nodes = "", as_json: AsJson = False
+def print_preflight_workflow(
+    cluster: ClusterName = "", suite: Suite = "", depth: DepthName = "", nodes: Nodes = "", *, as_json: AsJson = False
 ) -> int:
     """The workflows of a test of nodes: a short pod on each, rack by rack.
 
     Example: primus render preflight --cluster local
-    """
-    return print_preflight_workflow(cluster, suite, depth, nodes, as_json=as_json)
-
-
-def print_preflight_workflow(cluster: str, suite: str, depth: str, nodes: str, *, as_json: bool) -> int:
-    """Print the workflows that would be sent; touches nothing.
-
-    Raises:
-        ProfileError: no such cluster, suite or depth; the suite does not fit the hardware.
     """
     from workflows.node_tests.pods import first_nodes
 
@@ -241,37 +250,6 @@ def _finding(finding: FabricFinding) -> Json:
 def _measurement(measurement: Measurement) -> Json:
     rails = measurement.gigabytes_per_second
     return {"group": list(measurement.group), "gigabytes_per_second": None if rails is None else list(rails)}
-
-
-def run_preflight(
-    cluster: str, suite: str, depth: str, nodes: str, launcher: str, trial: str = "", *, as_json: bool
-) -> int:
-    """Test nodes and show what was found.
-
-    Returns:
-        0 where every node passed, 1 where one failed, 3 where one is unknown or in use and none failed.
-
-    Raises:
-        ProfileError: no such cluster or suite; the suite does not fit the hardware; no such node or depth.
-        Unavailable: the cluster or the ledger does not answer.
-    """
-    from flows.preflight import PreflightRequest, prove_requested
-    from tasks.context import at_hand
-
-    settings = Settings.from_environment(os.environ)
-    settings.make_home()
-    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    named = tuple(name for name in nodes.split(",") if name)
-    wanted = PreflightRequest(suite, depth, named, launcher=launcher, trial=trial)
-    with at_hand(settings):
-        tests = prove_requested(profile, settings, wanted, say)
-    if as_json:
-        out_json([part for test in tests for part in documents_of(profile.name, test)])
-    else:
-        out("\n\n".join(part for test in tests for part in texts_of(test, terminal_columns())))
-    words = [word for test in tests for word in test.words.values()]
-    words += [VerdictWord.UNKNOWN for test in tests for _ in test.busy]
-    return FAILED if VerdictWord.FAIL in words else UNKNOWN if VerdictWord.UNKNOWN in words else GOOD
 
 
 def documents_of(cluster: str, tested: Outcome) -> list[Json]:

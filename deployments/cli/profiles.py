@@ -19,12 +19,20 @@ from tasks.settings import Settings
 
 
 @profiles_app.command("list")
-def profiles_list(as_json: AsJson = False) -> int:
+def list_profiles(*, as_json: AsJson = False) -> int:
     """The shipped profiles, and which of them were run for real.
 
     Example: primus profiles list
     """
-    return list_profiles(as_json=as_json)
+    rows: list[dict[str, Any]] = [
+        {"kind": item.kind, "name": item.name, "verified": item.verified, "description": item.description}
+        for item in load.list_profiles()
+    ]
+    if as_json:
+        out_json(rows)
+    else:
+        out(table(rows, ("kind", "name", "verified", "description")))
+    return GOOD
 
 
 @profiles_app.command("show")
@@ -37,12 +45,27 @@ def profiles_show(profile: Profile, overrides: Set = None, as_json: AsJson = Fal
 
 
 @profiles_app.command("validate")
-def profiles_validate(profile: Profile, cluster: ClusterName = "", as_json: AsJson = False) -> int:
+def validate_profile(profile: Profile, cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
     """Whether a run profile is right and fits the cluster: field, reason, what to do.
 
     Example: primus profiles validate ./my-run.yaml
     """
-    return validate_profile(profile, cluster, as_json=as_json)
+    settings = Settings.from_environment(os.environ)
+    resolved = resolve_request(TrainRequest(profile=profile, cluster=cluster), settings)
+    verdict = {
+        "profile": resolved.run.name,
+        "cluster": resolved.cluster.name,
+        "pool": resolved.pool.name,
+        "hardware": resolved.hardware.name,
+        "gpus": resolved.gpus,
+        "verified": resolved.run.verified,
+    }
+    if as_json:
+        out_json(verdict)
+    else:
+        known = "" if resolved.run.verified else " (unverified: nobody has run it yet)"
+        out(f"{resolved.run.name} is right and fits {resolved.cluster.name}, pool {resolved.pool.name}{known}")
+    return GOOD
 
 
 @render_app.command("train")
@@ -63,8 +86,9 @@ def render_train(
 
 
 @render_app.command("workspace")
-def render_workspace(
+def print_workspace(
     profile: Annotated[str, typer.Argument(help="Workspace profile: a shipped one by name, or a path.")],
+    *,
     with_control: Annotated[bool, typer.Option("--with-control", help="Also what the runner needs once.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -72,19 +96,16 @@ def render_workspace(
 
     Example: primus render workspace ./my-team.yaml
     """
-    return print_workspace(profile, with_control=with_control, as_json=as_json)
+    from workflows.platform.workspace import control, workspace
 
-
-def list_profiles(*, as_json: bool) -> int:
-    """All shipped profiles."""
-    rows: list[dict[str, Any]] = [
-        {"kind": item.kind, "name": item.name, "verified": item.verified, "description": item.description}
-        for item in load.list_profiles()
-    ]
+    wanted = load.load_workspace(profile)
+    documents = [*(control(wanted.runner_namespace) if with_control else []), *workspace(wanted)]
     if as_json:
-        out_json(rows)
+        out_json(documents)
     else:
-        out(table(rows, ("kind", "name", "verified", "description")))
+        import yaml
+
+        out(yaml.safe_dump_all(documents, sort_keys=False, width=120))
     return GOOD
 
 
@@ -109,46 +130,11 @@ def show_profile(name: str, overrides: tuple[str, ...], *, as_json: bool) -> int
     return GOOD
 
 
-def validate_profile(profile: str, cluster: str, *, as_json: bool) -> int:
-    """Whether it is right and fits; an error names the field."""
-    settings = Settings.from_environment(os.environ)
-    resolved = resolve_request(TrainRequest(profile=profile, cluster=cluster), settings)
-    verdict = {
-        "profile": resolved.run.name,
-        "cluster": resolved.cluster.name,
-        "pool": resolved.pool.name,
-        "hardware": resolved.hardware.name,
-        "gpus": resolved.gpus,
-        "verified": resolved.run.verified,
-    }
-    if as_json:
-        out_json(verdict)
-    else:
-        known = "" if resolved.run.verified else " (unverified: nobody has run it yet)"
-        out(f"{resolved.run.name} is right and fits {resolved.cluster.name}, pool {resolved.pool.name}{known}")
-    return GOOD
-
-
 def print_run(profile: str, cluster: str, overrides: tuple[str, ...], form: str, *, as_json: bool) -> int:
     """The manifests of a first attempt."""
     settings = Settings.from_environment(os.environ)
     resolved = resolve_request(TrainRequest(profile=profile, cluster=cluster, overrides=overrides), settings)
     return render_resolved(resolved, form, as_json=as_json)
-
-
-def print_workspace(profile: str, *, with_control: bool, as_json: bool) -> int:
-    """Everything a workspace needs in a cluster; with what the runner needs once, before it."""
-    from workflows.platform.workspace import control, workspace
-
-    wanted = load.load_workspace(profile)
-    documents = [*(control(wanted.runner_namespace) if with_control else []), *workspace(wanted)]
-    if as_json:
-        out_json(documents)
-    else:
-        import yaml
-
-        out(yaml.safe_dump_all(documents, sort_keys=False, width=120))
-    return GOOD
 
 
 def render_resolved(resolved: Resolved, form: str, *, as_json: bool) -> int:

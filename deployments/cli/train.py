@@ -59,19 +59,34 @@ def train(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
     return train_run(options)
 
 
-@app.command()
-def stop(run: Run, why: Why = "", as_json: AsJson = False) -> int:
+@app.command("stop")
+def stop_run(run: Run, why: Why = "", *, as_json: AsJson = False) -> int:
     """End the training: every rank may save, then the run is stopped. `primus resume` continues it.
 
     Example: primus stop demo-1 --why "new data tomorrow"
     """
-    return stop_run(run, why, as_json=as_json)
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    record = ledger.story(run).run
+    if record.state in FINISHED:
+        say(f"{run} has {record.state} already")
+        return GOOD
+    request = RequestRecord(
+        id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "stopped by a person"
+    )
+    ledger.request(request)
+    _ensure_driver(run, settings, ledger)
+    state = follow(run, settings, ledger)
+    if as_json:
+        out_json(status_document(run, settings, ledger))
+    return GOOD if state is RunState.STOPPED else FAILED
 
 
-@app.command()
-def resume(
+@app.command("resume")
+def resume_run(
     run: Run,
     why: Why = "",
+    *,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as a driver has it.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -79,12 +94,24 @@ def resume(
 
     Example: primus resume demo-1 --why "fixed the data loader"
     """
-    return resume_run(run, why, detach=detach, as_json=as_json)
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    record = ledger.story(run).run
+    if record.state is RunState.SUCCEEDED:
+        say(f"{run} has succeeded; there is nothing to resume")
+        return WRONG_USAGE
+    if record.state in FINISHED:
+        record = ledger.resume_run(run, why or "resumed by a person", _now())
+    elif record.state is RunState.UNKNOWN:
+        raise Permanent(f"{run} is in an unknown state: {record.why}; stop it first: primus stop {run}")
+    again = f"primus resume {run}"
+    return _carry_on(record, settings, ledger, None, again, detach=detach, as_json=as_json)
 
 
-@app.command()
-def status(
+@app.command("status")
+def show_status(
     run: Run,
+    *,
     watch: Annotated[bool, typer.Option("--follow", "-f", help="Watch it until it ends; Ctrl-C stops that.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -92,7 +119,18 @@ def status(
 
     Example: primus status demo-1 --follow
     """
-    return show_status(run, watch=watch, as_json=as_json)
+    # Watched: as `primus train`, 0 where it succeeded, 1 where it did not, 3 where nobody drives it any more.
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    if watch:
+        ledger.story(run)  # says that there is none, before anything is drawn
+        return _watch(run, settings, ledger, as_json=as_json)
+    document = status_document(run, settings, ledger)
+    if as_json:
+        out_json(document)
+    else:
+        out(status_text(document))
+    return GOOD
 
 
 @app.command()
@@ -217,47 +255,6 @@ def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> in
     return {RunState.SUCCEEDED: GOOD, RunState.FAILED: FAILED, RunState.STOPPED: FAILED}.get(state, UNKNOWN)
 
 
-def show_status(run: str, *, watch: bool, as_json: bool) -> int:
-    """One run, as it stands; or watched until it ends.
-
-    Returns:
-        Watched: as `primus train`, 0 where it succeeded, 1 where it did not, 3 where nobody drives it any more.
-
-    Raises:
-        NotFound: no such run.
-    """
-    settings = Settings.from_environment(os.environ)
-    ledger = Ledger(settings.ledger_url)
-    if watch:
-        ledger.story(run)  # says that there is none, before anything is drawn
-        return _watch(run, settings, ledger, as_json=as_json)
-    document = status_document(run, settings, ledger)
-    if as_json:
-        out_json(document)
-    else:
-        out(status_text(document))
-    return GOOD
-
-
-def stop_run(run: str, why: str, *, as_json: bool) -> int:
-    """Ask the run's driver to end it; a run without a driver gets one for that."""
-    settings = Settings.from_environment(os.environ)
-    ledger = Ledger(settings.ledger_url)
-    record = ledger.story(run).run
-    if record.state in FINISHED:
-        say(f"{run} has {record.state} already")
-        return GOOD
-    request = RequestRecord(
-        id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "stopped by a person"
-    )
-    ledger.request(request)
-    _ensure_driver(run, settings, ledger)
-    state = follow(run, settings, ledger)
-    if as_json:
-        out_json(status_document(run, settings, ledger))
-    return GOOD if state is RunState.STOPPED else FAILED
-
-
 def _at(host: str) -> str:
     return "" if host == socket.gethostname() else f" on {host}"
 
@@ -265,22 +262,6 @@ def _at(host: str) -> str:
 def _ensure_driver(run: str, settings: Settings, ledger: Ledger) -> None:
     if not driver_of(run, ledger.lease(run), settings.home, _now()).alive:
         prepare_driver(settings.home, ensure_console(settings.home)).drive(run)
-
-
-def resume_run(run: str, why: str, *, detach: bool, as_json: bool) -> int:
-    """Continue a run that ended without success."""
-    settings = Settings.from_environment(os.environ)
-    ledger = Ledger(settings.ledger_url)
-    record = ledger.story(run).run
-    if record.state is RunState.SUCCEEDED:
-        say(f"{run} has succeeded; there is nothing to resume")
-        return WRONG_USAGE
-    if record.state in FINISHED:
-        record = ledger.resume_run(run, why or "resumed by a person", _now())
-    elif record.state is RunState.UNKNOWN:
-        raise Permanent(f"{run} is in an unknown state: {record.why}; stop it first: primus stop {run}")
-    again = f"primus resume {run}"
-    return _carry_on(record, settings, ledger, None, again, detach=detach, as_json=as_json)
 
 
 def list_runs(states: str, since: str, limit: int | None, *, as_json: bool) -> int:

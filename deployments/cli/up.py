@@ -18,9 +18,10 @@ from tasks.prefect.services import up as services_up
 from tasks.settings import Settings
 
 
-@app.command()
-def up(
+@app.command("up")
+def start(
     cluster: ClusterName = "",
+    *,
     password: Annotated[bool, typer.Option("--password", help="Ask for one, also on this machine.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -29,25 +30,6 @@ def up(
     Whatever of it dies is started again until `primus down`. On a machine that others use too, say --password.
 
     Example: primus up
-    """
-    return start(cluster, password=password, as_json=as_json)
-
-
-@app.command()
-def down(as_json: AsJson = False) -> int:
-    """Stop what `primus up` started. Training goes on. Safe to repeat.
-
-    Example: primus down
-    """
-    return halt(as_json=as_json)
-
-
-def start(cluster: str, *, password: bool, as_json: bool) -> int:
-    """Start what does not run yet, wait until it serves, and say where it is.
-
-    Raises:
-        ProfileError: no such cluster profile; nothing was started.
-        Unavailable: something does not start; its log is named.
     """
     settings = Settings.from_environment(os.environ)
     chosen = cluster or settings.cluster
@@ -71,8 +53,12 @@ def start(cluster: str, *, password: bool, as_json: bool) -> int:
     return GOOD
 
 
-def halt(*, as_json: bool) -> int:
-    """Stop what `start` started."""
+@app.command("down")
+def halt(*, as_json: AsJson = False) -> int:
+    """Stop what `primus up` started. Training goes on. Safe to repeat.
+
+    Example: primus down
+    """
     home = Settings.from_environment(os.environ).home
     stopped = stop_console(home)
     if as_json:

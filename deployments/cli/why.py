@@ -35,43 +35,13 @@ from workflows.model.why import ClusterSight, QueueSight, RunSight
 Json = dict[str, Any]
 
 
-@app.command()
-def why(run: Run, as_json: AsJson = False) -> int:
+@app.command("why")
+def show_why(run: Run, *, as_json: AsJson = False) -> int:
     """Why a run waits, where it stands, what blocks it: from the ledger and the cluster's own objects.
 
     Exit code 0: the answer is known; 3: it is not, since the cluster or the ledger does not answer.
 
     Example: primus why demo-1
-    """
-    return show_why(run, as_json=as_json)
-
-
-@app.command()
-def queue(cluster: ClusterName = "", as_json: AsJson = False) -> int:
-    """What waits and what runs on a cluster: place, priority, age, GPUs, what blocks each, and the quotas.
-
-    Example: primus queue --cluster local
-    """
-    return show_queue(cluster, as_json=as_json)
-
-
-@app.command()
-def doctor(cluster: ClusterName = "", as_json: AsJson = False) -> int:
-    """Whether a cluster is fit for runs: versions, kinds, rights, GPUs, storage, clock, controllers; what to do.
-
-    Exit code 0: everything passed; 1: something failed; 3: something could not be found out.
-
-    Example: primus doctor --cluster local
-    """
-    return show_doctor(cluster, as_json=as_json)
-
-
-def show_why(run: str, *, as_json: bool) -> int:
-    """Why a run stands where it stands.
-
-    Raises:
-        NotFound: no such run.
-        Unavailable: the ledger does not answer.
     """
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
@@ -85,6 +55,45 @@ def show_why(run: str, *, as_json: bool) -> int:
     else:
         out(why_text(sight, explanation))
     return UNKNOWN if explanation.state == "unknown" else GOOD
+
+
+@app.command("queue")
+def show_queue(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
+    """What waits and what runs on a cluster: place, priority, age, GPUs, what blocks each, and the quotas.
+
+    Example: primus queue --cluster local
+    """
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    sight, now = look_at_line(open_cluster(profile, settings.home), profile), time.time()
+    rows = entries(sight, now)
+    if as_json:
+        out_json(queue_document(profile.name, sight, rows, now))
+    else:
+        out(queue_text(sight, rows, now))
+    return GOOD
+
+
+@app.command("doctor")
+def show_doctor(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
+    """Whether a cluster is fit for runs: versions, kinds, rights, GPUs, storage, clock, controllers; what to do.
+
+    Exit code 0: everything passed; 1: something failed; 3: something could not be found out.
+
+    Example: primus doctor --cluster local
+    """
+    # 0 where everything passed, 1 where something failed, 3 where something could not be found out.
+    settings = Settings.from_environment(os.environ)
+    settings.make_home()
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    checks = checkup(look_over(profile, settings.home))
+    verdict = overall(checks)
+    if as_json:
+        rows = [{**vars(item), "verdict": str(item.verdict)} for item in checks]
+        out_json({"cluster": profile.name, "engine": profile.engine, "verdict": str(verdict), "checks": rows})
+    else:
+        out(doctor_text(profile.name, checks))
+    return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(verdict, UNKNOWN)
 
 
 def see(run: str, settings: Settings, ledger: Ledger) -> RunSight:
@@ -158,24 +167,6 @@ def why_text(sight: RunSight, explanation: Explanation) -> str:
     if explanation.notes:
         lines += ["", *(f"note: {note}" for note in explanation.notes)]
     return "\n".join(lines)
-
-
-def show_queue(cluster: str, *, as_json: bool) -> int:
-    """What waits and what runs on a cluster.
-
-    Raises:
-        ProfileError: no such cluster profile.
-        Unavailable: the cluster does not answer.
-    """
-    settings = Settings.from_environment(os.environ)
-    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    sight, now = look_at_line(open_cluster(profile, settings.home), profile), time.time()
-    rows = entries(sight, now)
-    if as_json:
-        out_json(queue_document(profile.name, sight, rows, now))
-    else:
-        out(queue_text(sight, rows, now))
-    return GOOD
 
 
 def queue_document(cluster: str, sight: QueueSight, rows: Sequence[Entry], now: float) -> Json:
@@ -297,28 +288,6 @@ def _headline(rows: Sequence[Entry]) -> str:
         f"{len(waiting)} wait for {sum(row.gpus for row in waiting)} GPUs, "
         f"{len(running)} hold {sum(row.gpus for row in running)}"
     )
-
-
-def show_doctor(cluster: str, *, as_json: bool) -> int:
-    """Look a cluster over.
-
-    Returns:
-        0 where everything passed, 1 where something failed, 3 where something could not be found out.
-
-    Raises:
-        ProfileError: no such cluster profile.
-    """
-    settings = Settings.from_environment(os.environ)
-    settings.make_home()
-    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    checks = checkup(look_over(profile, settings.home))
-    verdict = overall(checks)
-    if as_json:
-        rows = [{**vars(item), "verdict": str(item.verdict)} for item in checks]
-        out_json({"cluster": profile.name, "engine": profile.engine, "verdict": str(verdict), "checks": rows})
-    else:
-        out(doctor_text(profile.name, checks))
-    return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(verdict, UNKNOWN)
 
 
 def doctor_text(cluster: str, checks: tuple[Check, ...]) -> str:
