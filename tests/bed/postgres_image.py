@@ -65,6 +65,6 @@ def build(archive: Path, name: str) -> None:
         layer.file(str(path), path)
     contents.add_libraries(layer, found)
     # As the official image: on SIGTERM it would wait for the last client to go.
-    settings = {"User": "postgres", "StopSignal": "SIGINT", "WorkingDir": "/"}
-    settings["Env"] = [f"PATH={package}/bin:/bin", "LANG=C.UTF-8"]
+    environment = [f"PATH={package}/bin:/bin", "LANG=C.UTF-8"]
+    settings = {"User": "postgres", "StopSignal": "SIGINT", "WorkingDir": "/", "Env": environment}
     oci.write(archive, settings, [layer], [name])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def product(standing: None) -> Iterator[Installed]:
 
 
 @contextmanager
-def asked(product: Installed, name: str, *overrides: str) -> Iterator[tuple[Stage, str]]:
+def asked(product: Installed, name: str, *overrides: str) -> Generator[tuple[Stage, str]]:
     """A run that was asked for through the server's API, when its first steps are done; and its flow run."""
     scene = Stage(product.home, product.api_url, BedGround())
     scene.ledger.close()

@@ -84,7 +84,11 @@ def test_limits_follow_the_values() -> None:
 
 def test_the_operator_gets_the_same_rules() -> None:
     wanted = HealthValues(monitoring_labels={"release": "prometheus"})
-    named = {"name": "primus-health", "namespace": "gpus", "labels": {"app.kubernetes.io/name": "primus-health"}}
+    named: dict[str, Any] = {
+        "name": "primus-health",
+        "namespace": "gpus",
+        "labels": {"app.kubernetes.io/name": "primus-health"},
+    }
     monitor, rule = operator_objects(wanted, named)
     assert (monitor["kind"], rule["kind"]) == ("ServiceMonitor", "PrometheusRule")
     assert rule["spec"] == rules(wanted)
