@@ -24,7 +24,7 @@ from tasks.ledger.database import NAMES_AT_ONCE, LedgerPart, LedgerTransaction, 
 from tasks.ledger.findings import put_cursor
 from tasks.ledger.rows import from_row, to_row
 from tasks.ledger.tables import CURSORS, LOOKS, METADATA, VERDICTS, packed, text, time, whole
-from workflows.model.link_rounds import RoundRecord
+from workflows.model.node_results import RoundRecord
 from workflows.model.records import Json, VerdictRecord
 from workflows.model.verdict_history import Looks, looks_of, pack, unpack
 
@@ -334,4 +334,4 @@ LINK_ROUNDS = Table(
     time("at"),
     packed("told"),
 )
-"""`workflows.model.link_rounds.RoundRecord` of tests between nodes whose verdicts do not stand yet."""
+"""`workflows.model.node_results.RoundRecord` of tests between nodes whose verdicts do not stand yet."""

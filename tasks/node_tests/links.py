@@ -22,7 +22,7 @@ from tasks.context import world
 from tasks.lease import is_taken, our_ledger, ours
 from tasks.nodes.sweep import take_number
 from tasks.workflow_runs import follow_workflow, submit_workflow
-from workflows.model.link_rounds import PodTold, RoundRecord, asked_of, pack, unpack
+from workflows.model.node_results import PodTold, RoundRecord, asked_of, pack, unpack
 from workflows.model.nodes import node_of
 from workflows.model.ownership import signed
 from workflows.model.workflow import workflow_pods

@@ -1,4 +1,4 @@
-"""Who is to blame, by clues that were not discounted, and only by those."""
+"""Who is to blame, by clues that were not discounted, and only by those; and what earlier incidents say of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flows.decisions.diagnosis.gang import Gang
 from flows.decisions.diagnosis.places import NodePlaces
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass, VerdictWord
-from workflows.model.attempt import Evidence, Signal
+from workflows.model.attempt import Evidence, PastIncident, Signal
 
 Culprit = tuple[str, int | None]
 """Node ("" where it is not known) and rank (None: the whole node)."""
@@ -204,3 +204,36 @@ def suspect(weighed: Weighing, culprits: Sequence[tuple[str, int | None]]) -> bo
     """True where a node is to blame."""
     blamed = any(clue.blames in ("node", "peer") for clue in weighed.telling)
     return blamed and any(node for node, rank in culprits if rank is None)
+
+
+SAME_NODE = "history-same-node"
+OTHER_NODES = "history-other-nodes"
+
+
+def memories(
+    fault_class: FaultClass,
+    fingerprint: str,
+    step: int | None,
+    nodes: Sequence[str],
+    gang: int,
+    past: Sequence[PastIncident],
+) -> tuple[Clue, ...]:
+    """Clues from the past, for a failure whose class alone does not say who is to blame.
+
+    `gang`: nodes of the whole gang; where there is only one, "always on this node" says nothing. `past`: oldest first.
+    """
+    policy = POLICY[fault_class]
+    same = [item for item in past if fingerprint and item.fingerprint == fingerprint]
+    if not policy.several_owners or not same:
+        return ()
+    before = {node for item in same for node in item.nodes}
+    here = set(nodes)
+    same_step = step is not None and any(item.failed_at(step) for item in same)
+    if policy.may_be_code and here and before and not here & before and same_step:
+        text = f"the same failure at step {step} on other nodes before ({', '.join(sorted(before)[:4])})"
+        return (Clue(FaultClass.USER_CODE, 0.85, text, OTHER_NODES, "code"),)
+    if len(here) == 1 and before == here and gang > 1:
+        node = next(iter(here))
+        text = f"the same failure {len(same) + 1} times, always on {node}"
+        return (Clue(fault_class, 0.6, text, SAME_NODE, "node", node=node),)
+    return ()

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flows.decisions.diagnosis.blame import culprits_of, scene, suspect, unfit
+from flows.decisions.diagnosis.blame import culprits_of, memories, scene, suspect, unfit
 from flows.decisions.diagnosis.clues import Clue, Weighing, weigh
 from flows.decisions.diagnosis.exits import Exit, exits, terminations, with_logged_ends, with_passed_notices
 from flows.decisions.diagnosis.gang import Gang, failing, read_gang
 from flows.decisions.diagnosis.healthy import or_healthy
-from flows.decisions.diagnosis.history import memories
 from flows.decisions.diagnosis.lines import gather
 from flows.decisions.diagnosis.observers.registry import observe
 from flows.decisions.diagnosis.places import NodePlaces, read_places

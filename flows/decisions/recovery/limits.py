@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from flows.decisions.diagnosis.blame import SAME_NODE
 from flows.decisions.diagnosis.diagnose import Diagnosis
-from flows.decisions.diagnosis.history import SAME_NODE
 from flows.decisions.policy import policy_of
 from flows.decisions.recovery.decision import STARTS, Decision, Situation, give_up, recent, restarts_left, since_resume
 from profiles.vocabulary import Action, Mode, NodeAction
