@@ -91,13 +91,12 @@ def keep_watch(
         Conflict: another monitor of this cluster lives.
         Fenced: another one has taken over.
     """
+    lookers = (Sweeper(profile, mode, tell).take, AfterTests(profile, tell).take)
     with (
         driving(watcher_of(profile.name)),
         Marker(current(), wake=bell.ring) as marker,
         NodeWatch(current(), profile, world().now, bell.ring) as watch,
-        BackgroundRounds(
-            Reconciler(profile, mode, tell), watch, tell, hooks, _lookers(profile, mode, tell), bell.ring
-        ) as beside,
+        BackgroundRounds(Reconciler(profile, mode, tell), watch, tell, hooks, lookers, bell.ring) as beside,
     ):
         turns = WatchRounds(Sentinel(profile, mode, marker, tell), watch)
         while not ended():
@@ -105,10 +104,6 @@ def keep_watch(
             bell.wait(min(turns.take(), TURN_SECONDS))
             beside.mark_turn()
         turns.end()
-
-
-def _lookers(profile: ClusterProfile, mode: Mode, tell: TellNode) -> tuple[Looker, ...]:
-    return Sweeper(profile, mode, tell).take, AfterTests(profile, tell).take
 
 
 def look(profile: ClusterProfile, mode: Mode) -> NodeReport:
