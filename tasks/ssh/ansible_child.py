@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 
-from workflows.programs.probes.over_ssh import adopt_orphans, end_descendants
+from workflows.programs.runtime import processes
 
 PR_SET_PDEATHSIG = 1
 """`prctl(2)`: the signal that comes when the parent has died."""
@@ -25,11 +25,11 @@ CANCEL_SECONDS = 5.0
 
 def main(argv: list[str]) -> int:
     """Run it; its exit code."""
-    signal.signal(signal.SIGTERM, _told_to_end)
+    signal.signal(signal.SIGTERM, _end_by_signal)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != int(argv[0]):  # it died before it could be told of
         return 128 + signal.SIGTERM
-    adopt_orphans()
+    processes.become_subreaper()
     process = subprocess.Popen([sys.executable, "-I", "-m", RUNNER, *argv[1:]], stdin=subprocess.DEVNULL)
     try:
         return process.wait()
@@ -38,10 +38,10 @@ def main(argv: list[str]) -> int:
         if process.poll() is None:
             process.terminate()
             _wait(process)
-        end_descendants()
+        processes.kill_everything(frozenset())
 
 
-def _told_to_end(number: int, frame: object) -> None:
+def _end_by_signal(number: int, frame: object) -> None:
     del frame
     sys.exit(128 + number)
 

@@ -46,6 +46,7 @@ SHARED_WITH_PROGRAMS = {
     "probes.call": "one call of a probe, which the options of `probe` carry",
     "probes.gpu_count": "the variable of fake GPUs",
     "runtime.files": "how many generations of a log there are",
+    "runtime.processes": "how the process of Ansible takes along what it started",
 }
 """Modules of programs from which others take values or functions beside Options, and what for. What both sides tell
 each other belongs into `workflows.wire`."""
