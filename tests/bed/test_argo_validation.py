@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -23,9 +23,10 @@ from profiles.errors import Refused
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.bed import building, layout, starting
 from tests.golden.test_manifests import FOLDER as GOLDEN
+from tests.support.builders.manifests import with_field
 from tests.support.cases.conformance_cases import load_cases
+from tests.support.cases.rows import tables
 from tests.support.fakes.workflow_simulator import a_workflow
-from tests.unit.embedded.engine.argo.test_refused import REFUSED, change
 from tests.unit.workflows.lint.test_lint import PLAN, WORKFLOW
 from workflows.attempt.training import manifests
 from workflows.lint.lint import lint
@@ -110,21 +111,21 @@ def test_argo_refuses_the_references_that_our_lint_refuses() -> None:
 def test_a_mistake_that_argo_finds_is_one_here() -> None:
     """The list of mistakes that the embedded cluster names by their paths: a third of them Argo finds as well."""
     wrong: list[Manifest] = []
-    for where, value, _, _ in REFUSED:
-        wrong.append(a_workflow())
-        change(where, value)(wrong[-1])
+    for row in tables("embedded/engine/argo/refused")["a_mistake_is_named_by_its_path"]:
+        wrong.append(with_field(a_workflow(), row.columns["at"], row.columns.get("value", ...)))
     assert ask([a_workflow()]) == [""]
     assert sum(map(bool, ask(wrong))) >= 45
 
 
 def paths(value: object, here: Way = ()) -> Iterator[Way]:
     """The ways to everything inside a value."""
+    inside = cast(Any, value)
     keys: Sequence[str | int] = (
-        list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        list(inside) if isinstance(value, dict) else range(len(inside)) if isinstance(value, list) else ()
     )
     for key in keys:
         yield (*here, key)
-        yield from paths(value[key], (*here, key))  # type: ignore[index]
+        yield from paths(inside[key], (*here, key))
 
 
 def at(value: Any, way: Way) -> Any:
@@ -144,7 +145,7 @@ def spoil(spec: Manifest, chance: random.Random) -> None:
         "set": lambda: parent.__setitem__(way[-1], chance.choice(VALUES)),
         "put": lambda: parent.__setitem__(way[-1], found),
         "add": lambda: (
-            parent.append(copy.deepcopy(at(parent, way[-1:])))
+            cast(list[Any], parent).append(copy.deepcopy(at(parent, way[-1:])))
             if isinstance(parent, list)
             else parent.__setitem__(str(other[-1]), found)
         ),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workflows.programs.checkpoints import manifest
 
-Files = Mapping[str, bytes]
+Files = dict[str, bytes]
 
 
 def torch_file(payload: bytes = b"weights" * 50) -> bytes:

@@ -8,15 +8,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BeforeValidator
 
 from profiles.errors import Refused
 from tasks.embedded.api import EmbeddedCluster
 from tasks.embedded.engine.kube.jobset import SUSPENDED, JobSetStep, PodState, advance_jobset, suffix
+from tests.support.cases.rows import rows
 from tests.support.harness.embedded_stage import (
     DEADLINE_SECONDS,
     cluster,
@@ -30,6 +32,7 @@ from tests.support.harness.embedded_stage import (
 )
 
 NOW = 1000.0
+OK, BAD = "Succeeded", "Failed"
 
 
 def whole(*roles: dict[str, Any], status: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -44,6 +47,14 @@ def state(index: int = 0, phase: str = "Running", **fields: Any) -> PodState:
         fields.setdefault("finished_at", NOW - 1)
     fields.setdefault("exit_codes", {"main": 1} if phase == "Failed" else {})
     return PodState(f"{role}-{index}", role, 0, index, phase, created_at=NOW - 10, **fields)
+
+
+def state_of(fields: dict[str, Any]) -> PodState:
+    conditions: list[list[str]] = fields.pop("conditions", [])
+    return state(**fields, conditions=frozenset((kind, word) for kind, word in conditions))
+
+
+APod = Annotated[PodState, BeforeValidator(state_of)]
 
 
 def advance(manifest: dict[str, Any], *pods: PodState, now: float = NOW) -> JobSetStep:
@@ -75,82 +86,13 @@ def test_a_pod_carries_what_jobset_writes() -> None:
     assert len(suffix("any")) == 5
 
 
-OK, BAD = "Succeeded", "Failed"
+@rows("embedded/jobset")
+def test_outcome_of_one_role(pods: list[APod], outcome: str, job: dict[str, Any] | None = None) -> None:
+    manifest = whole(role("t", 2, "x", **(job or {})))
+    assert advance(manifest, *pods).status.get("terminalState", "") == outcome
 
 
-@pytest.mark.parametrize(
-    ("why", "job", "policy", "pods", "outcome"),
-    [
-        ("all succeeded", {}, {}, [state(0, OK), state(1, OK)], "Completed"),
-        ("one still runs", {}, {}, [state(0, OK), state(1)], ""),
-        ("one failed", {}, {}, [state(0, BAD), state(1)], "Failed"),
-        ("one may fail", {"backoffLimit": 1}, {}, [state(0, BAD), state(1)], ""),
-        ("two may not", {"backoffLimit": 1}, {}, [state(0, BAD), state(1, BAD)], "Failed"),
-        ("the default limit is six", {"backoffLimit": None}, {}, [state(index % 2, BAD) for index in range(6)], ""),
-        (
-            "an ignored exit code does not count",
-            {"podFailurePolicy": {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [3]}}]}},
-            {},
-            [state(0, BAD, exit_codes={"main": 3}), state(1)],
-            "",
-        ),
-        (
-            "an exit code fails the job whatever the limit",
-            {
-                "backoffLimit": 9,
-                "podFailurePolicy": {
-                    "rules": [{"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}}]
-                },
-            },
-            {},
-            [state(0, BAD), state(1)],
-            "Failed",
-        ),
-        (
-            "a rule about another container does not match",
-            {
-                "backoffLimit": 9,
-                "podFailurePolicy": {
-                    "rules": [
-                        {"action": "FailJob", "onExitCodes": {"containerName": "x", "operator": "NotIn", "values": [0]}}
-                    ]
-                },
-            },
-            {},
-            [state(0, BAD), state(1)],
-            "",
-        ),
-        (
-            "a disruption is matched by its condition",
-            {"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}},
-            {},
-            [state(0, BAD, conditions=frozenset({("DisruptionTarget", "True")})), state(1)],
-            "",
-        ),
-        ("the deadline is over", {"activeDeadlineSeconds": 10}, {}, [state(0), state(1)], "Failed"),
-        ("the deadline is not over", {"activeDeadlineSeconds": 11}, {}, [state(0), state(1)], ""),
-        ("fewer completions are enough", {"completions": 1}, {}, [state(0, OK)], "Completed"),
-        ("a suspended pod is no failure", {}, {}, [state(0, BAD, ending=SUSPENDED), state(1)], ""),
-    ],
-)
-def test_outcome_of_one_role(
-    why: str, job: dict[str, Any], policy: dict[str, Any], pods: list[PodState], outcome: str
-) -> None:
-    assert advance(whole(role("t", 2, "x", **job), **policy), *pods).status.get("terminalState", "") == outcome, why
-
-
-@pytest.mark.parametrize(
-    ("policy", "coordinator", "trainer", "outcome"),
-    [
-        ({"operator": "All", "targetReplicatedJobs": ["t"]}, "Running", OK, "Completed"),
-        ({"operator": "All", "targetReplicatedJobs": ["t"]}, OK, "Running", ""),
-        ({"operator": "All"}, "Running", OK, ""),
-        ({"operator": "Any"}, "Running", OK, "Completed"),
-        ({"operator": "Any", "targetReplicatedJobs": ["t"]}, OK, "Running", ""),
-        ({"operator": "All", "targetReplicatedJobs": ["t"]}, BAD, OK, "Failed"),
-        ({}, OK, OK, "Completed"),
-    ],
-)
+@rows("embedded/jobset")
 def test_success_policy(policy: dict[str, Any], coordinator: str, trainer: str, outcome: str) -> None:
     manifest = whole(role("c", 1, "x"), role("t", 1, "x"), successPolicy=policy)
     step = advance(manifest, state(0, coordinator, role="c"), state(0, trainer))

@@ -13,6 +13,7 @@ import pytest
 
 from profiles.errors import Refused
 from tasks.embedded.runtime.mounts import Host, Mount, View
+from tests.support.cases.rows import rows
 from tests.support.harness.embedded_stage import cluster, ended, pod, spec
 
 ROOT = Path(__file__).parents[3]
@@ -63,24 +64,7 @@ def test_the_host_is_bound_and_its_links_are_copied() -> None:
     assert ("bind", "/life/tmp", "/life/root/tmp") in made.operations
 
 
-@pytest.mark.parametrize(
-    ("target", "bound", "replaced"),
-    [
-        ("/data", "/data", []),
-        ("/data/set", "/data/set", []),
-        ("/data/link", "/data/set", []),
-        ("/new", "/new", []),
-        ("/new/deep/er", "/new/deep/er", []),
-        ("/data/new", "/data/new", ["/data"]),
-        ("/data/set/new", "/data/set/new", ["/data/set"]),
-        ("/usr/share/new/deep", "/usr/share/new/deep", ["/usr/share"]),
-        ("/var/run/x", "/run/x", ["/run"]),
-        ("/bin/tool", "/usr/bin/tool", ["/usr/bin"]),
-        ("/tmp/x", "/tmp/x", []),
-        ("/dev/shm", "/dev/shm", []),
-        ("/data/../new", "/new", []),
-    ],
-)
+@rows("embedded/mounts")
 def test_a_mount_point_is_made_without_touching_the_host(target: str, bound: str, replaced: list[str]) -> None:
     made = view(Mount("/source", target))
     assert ("bind", "/source", "/life/root" + bound) in made.operations
@@ -116,18 +100,7 @@ def test_files_are_mounted_over_files() -> None:
     assert made.locate("/dev/termination-log") == "/term"
 
 
-@pytest.mark.parametrize(
-    ("path", "behind"),
-    [
-        ("/tmp/x", "/life/tmp/x"),
-        ("/x", "/life/root/x"),
-        ("/usr/bin/sh", "/usr/bin/sh"),
-        ("/bin/sh", "/usr/bin/sh"),
-        ("/var/run/x", "/run/x"),
-        ("/tmp/../usr/bin", "/usr/bin"),
-        ("/", "/life/root"),
-    ],
-)
+@rows("embedded/mounts")
 def test_where_a_path_lies(path: str, behind: str) -> None:
     assert view().locate(path) == behind
 
@@ -155,7 +128,10 @@ def probe(name: str) -> dict[str, Any]:
         {"name": "TERM_LOG", "value": "$(PRIMUS_TERMINATION_LOG)"},
     ]
     mounts = [{"name": "data", "mountPath": "/not/on/host"}, {"name": "shm", "mountPath": "/dev/shm"}]
-    volumes = [{"name": "data", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    volumes: list[dict[str, Any]] = [
+        {"name": "data", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
     metadata = {"annotations": {"primus-flows.io/outputs": '{"kept": "/not/on/host/kept"}'}}
     script = f'{SCRIPT}\ntest "$0" = $PRIMUS_FOLDER_DATA/kept; test "$WHERE" = "$0"'
     container = {"env": env, "volumeMounts": mounts, "args": ["$(WHERE)"]}
@@ -177,11 +153,15 @@ def test_our_own_programs_run_with_and_without_namespaces(tmp_path: Path, namesp
 
 
 def test_a_mount_that_needs_a_namespace_is_refused_by_its_path(tmp_path: Path) -> None:
-    volumes = [{"name": "my-data", "emptyDir": {}}]
+    volumes: list[dict[str, Any]] = [{"name": "my-data", "emptyDir": {}}]
     container = {"volumeMounts": [{"name": "my-data", "mountPath": "/data"}]}
     manifest = pod("p", "true", container=container, volumes=volumes)
-    template = {"name": "t", "container": {"image": "a", "command": ["true"], **container}, "volumes": volumes}
-    workflow = {
+    template: dict[str, Any] = {
+        "name": "t",
+        "container": {"image": "a", "command": ["true"], **container},
+        "volumes": volumes,
+    }
+    workflow: dict[str, Any] = {
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Workflow",
         "metadata": {"name": "w"},

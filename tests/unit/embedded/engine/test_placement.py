@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BeforeValidator
 
 from tasks.embedded.engine.kube.placement import (
     Bound,
@@ -21,6 +22,7 @@ from tasks.embedded.engine.kube.placement import (
     selector_holds,
 )
 from tasks.embedded.engine.kube.quantity import milli, pod_requests
+from tests.support.cases.rows import rows
 
 GPU = "amd.com/gpu"
 
@@ -48,100 +50,23 @@ def near(label: str) -> dict[str, Any]:
     return {"podAffinity": apart(label)["podAntiAffinity"]}
 
 
-QUARANTINE = {"key": "primus-flows.io/quarantine", "value": "xid", "effect": "NoSchedule"}
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ANode = Annotated[NodeFacts, BeforeValidator(lambda fields: node(**fields))]
+APod = Annotated[PodRequest, BeforeValidator(lambda fields: wish(**fields))]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "pod", "message"),
-    [
-        ([node("a", 4), node("b", 4)], wish("p", 8), f"0/2 nodes are available: 2 Insufficient {GPU}."),
-        ([node("a", unschedulable=True)], wish("p"), "0/1 nodes are available: 1 node(s) were unschedulable."),
-        (
-            [node("a", taints=(QUARANTINE,)), node("b", 0), node("c", unschedulable=True)],
-            wish("p", 1),
-            f"0/3 nodes are available: 1 Insufficient {GPU}, 1 node(s) had untolerated taint "
-            "{primus-flows.io/quarantine: xid}, 1 node(s) were unschedulable.",
-        ),
-        (
-            [node("a", ready="False"), node("b", ready="Unknown")],
-            wish("p"),
-            "0/2 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }, "
-            "1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }.",
-        ),
-        (
-            [node("a")],
-            wish("p", node_selector={"pool": "x"}),
-            "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.",
-        ),
-        ([node("a")], wish("p", problem='claim "x" not found'), '0/1 nodes are available: claim "x" not found.'),
-        ([], wish("p"), "0/0 nodes are available: no nodes."),
-        (
-            [NodeFacts("a", {}, {"pods": 0})],
-            PodRequest("p", {"pods": 1000, "cpu": 1}),
-            "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods.",
-        ),
-    ],
-)
-def test_why_a_pod_waits(nodes: list[NodeFacts], pod: PodRequest, message: str) -> None:
+@rows("embedded/engine/placement")
+def test_why_a_pod_waits(nodes: list[ANode], pod: APod, message: str) -> None:
     assert only(nodes, pod) == Unschedulable("g", message)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "pod", "where"),
-    [
-        ([node("a", unschedulable=True), node("b")], wish("p"), "b"),
-        ([node("a", taints=(QUARANTINE,)), node("b")], wish("p"), "b"),
-        (
-            [node("a", taints=(QUARANTINE,))],
-            wish("p", tolerations=({"key": "primus-flows.io/quarantine", "operator": "Exists"},)),
-            "a",
-        ),
-        ([node("a", taints=({"key": "k", "effect": "PreferNoSchedule"},)), node("b")], wish("p"), "b"),
-        ([node("a", spare=True), node("b")], wish("p"), "b"),
-        ([node("a", spare=True), node("b", 0)], wish("p", 1), "a"),
-        ([node("node-10"), node("node-2")], wish("p"), "node-2"),
-        ([node("a"), node("b", labels={"pool": "x"})], wish("p", node_selector={"pool": "x"}), "b"),
-        (
-            [node("a"), node("b")],
-            wish(
-                "p",
-                affinity={
-                    "nodeAffinity": {
-                        REQUIRED: {
-                            "nodeSelectorTerms": [
-                                {
-                                    "matchExpressions": [
-                                        {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["a"]}
-                                    ]
-                                }
-                            ]
-                        }
-                    }
-                },
-            ),
-            "b",
-        ),
-        (
-            [node("a"), node("b", labels={"fast": "yes"})],
-            wish(
-                "p",
-                affinity={
-                    "nodeAffinity": {
-                        "preferredDuringSchedulingIgnoredDuringExecution": [
-                            {
-                                "weight": 1,
-                                "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]},
-                            }
-                        ]
-                    }
-                },
-            ),
-            "b",
-        ),
-    ],
-)
-def test_where_a_pod_goes(nodes: list[NodeFacts], pod: PodRequest, where: str) -> None:
+def test_what_a_node_does_not_tell_it_has_not() -> None:
+    message = "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
+    found = only([NodeFacts("a", {}, {"pods": 0})], PodRequest("p", {"pods": 1000, "cpu": 1}))
+    assert found == Unschedulable("g", message)
+
+
+@rows("embedded/engine/placement")
+def test_where_a_pod_goes(nodes: list[ANode], pod: APod, where: str) -> None:
     assert only(nodes, pod) == Bound("g", {"p": where})
 
 
@@ -197,13 +122,7 @@ def test_gangs_that_ask_for_the_same_get_the_same_answer() -> None:
 
 
 NODES = st.lists(
-    st.builds(
-        lambda gpus, off, ready, spare: (gpus, off, ready, spare),
-        st.integers(0, 8),
-        st.booleans(),
-        st.sampled_from(["True", "True", "False", "Unknown"]),
-        st.booleans(),
-    ),
+    st.tuples(st.integers(0, 8), st.booleans(), st.sampled_from(["True", "True", "False", "Unknown"]), st.booleans()),
     max_size=5,
 ).map(
     lambda rows: [
@@ -267,25 +186,7 @@ def test_a_pod_asks_for_its_containers_or_its_largest_init_container() -> None:
     assert pod_requests(spec) == {"cpu": 3000, GPU: 4000, "memory": 1_024_000, "pods": 1000}
 
 
-@pytest.mark.parametrize(
-    ("operator", "values", "value", "holds"),
-    [
-        ("In", ["a", "b"], "a", True),
-        ("In", ["a"], None, False),
-        ("NotIn", ["a"], "b", True),
-        ("NotIn", ["a"], None, True),
-        ("NotIn", ["a"], "a", False),
-        ("Exists", [], "x", True),
-        ("Exists", [], None, False),
-        ("DoesNotExist", [], None, True),
-        ("Gt", ["5"], "6", True),
-        ("Gt", ["5"], "5", False),
-        ("Gt", ["5"], "x", False),
-        ("Lt", ["5"], "4", True),
-        ("Lt", ["5"], None, False),
-        ("Near", ["5"], "5", False),
-    ],
-)
+@rows("embedded/engine/placement")
 def test_expressions(operator: str, values: list[str], value: str | None, holds: bool) -> None:
     labels = {} if value is None else {"k": value}
     assert expression_holds({"key": "k", "operator": operator, "values": values}, labels) is holds
@@ -300,17 +201,6 @@ def test_selectors_of_nothing_and_of_everything() -> None:
     assert not node_term_holds(field, "m", {})
 
 
-@pytest.mark.parametrize(
-    ("toleration", "holds"),
-    [
-        ({"operator": "Exists"}, True),
-        ({"key": "k", "operator": "Exists"}, True),
-        ({"key": "k", "value": "v"}, True),
-        ({"key": "k", "value": "w"}, False),
-        ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
-        ({"key": "other", "operator": "Exists"}, False),
-        ({}, False),
-    ],
-)
+@rows("embedded/engine/placement")
 def test_tolerations(toleration: dict[str, str], holds: bool) -> None:
     assert is_tolerated({"key": "k", "value": "v", "effect": "NoSchedule"}, [toleration]) is holds

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,13 +29,14 @@ from tests.support.builders.checkpoint_samples import (
     safetensors_file,
     torch_file,
 )
+from tests.support.cases.rows import rows
 from workflows.programs.checkpoints import choice, integrity, manifest
 from workflows.programs.checkpoints.choice import OwnCopy, ResumeLimits
 from workflows.programs.checkpoints.formats import find_candidates, list_files
 from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints, survey
 
 
-def word_of(folder: Path, **request: str) -> tuple[str, str]:
+def word_of(folder: Path, **request: Any) -> tuple[str, str]:
     """Judgement of the newest checkpoint in a folder."""
     finding = survey(SurveyRequest(str(folder / "ck"), str(folder / "run"), **request))[0]
     assert finding.usable == (finding.judgement.word == "complete")
@@ -155,20 +157,7 @@ def test_an_unfinished_save_of_ours_is_no_candidate(tmp_path: Path) -> None:
     assert [one.step for one in list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern", "step"),
-    [
-        ("model_000100.pt", "", 100),
-        ("ckpt-epoch3-step250.safetensors", "", 250),
-        ("ckpt.pt", "", -1),
-        ("run7.best.pth", "", 7),
-        ("weights.bin", "", None),
-        (".hidden-5.pt", "", None),
-        ("weights.bin", r"^weights\.bin$", -1),
-        ("gpt2_124M_00300.bin", r"_(?P<step>\d+)\.bin$", 300),
-        ("deep/er/state_40.bin", r"state_(?P<step>\d+)\.bin$", 40),
-    ],
-)
+@rows("programs/checkpoints/checkpoints")
 def test_single_files_by_pattern(name: str, pattern: str, step: int | None, tmp_path: Path) -> None:
     put(tmp_path, {name: torch_file()})
     found = find_candidates(list_files(str(tmp_path)), "pattern", pattern)
@@ -213,18 +202,7 @@ def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Pat
     assert [(one.step, one.candidate.path) for one in findings] == [(105, "model_000005.pt"), (100, "model_000100.pt")]
 
 
-@pytest.mark.parametrize(
-    ("kept", "keep", "gone"),
-    [
-        ("5+ 4+ 3+ 2+ 1+", 3, "2 1"),
-        ("5+ 4+ 3+ 2+ 1+", 1, "3 2 1"),
-        ("5- 4- 3+ 2+ 1+", 2, "1"),
-        ("5- 4- 3+ 2- 1-", 1, ""),
-        ("5+ 4- 3+ 2- 1+", 2, "2 1"),
-        ("5+ 4+", 5, ""),
-        ("", 1, ""),
-    ],
-)
+@rows("programs/checkpoints/checkpoints")
 def test_retention_keeps_the_newest_two_usable_ones(kept: str, keep: int, gone: str) -> None:
     copies = [OwnCopy(int(word[:-1]), word[:-1], word.endswith("+")) for word in kept.split()]
     assert choice.surplus_copies(copies, keep) == tuple(gone.split())
@@ -265,21 +243,7 @@ def test_array_files_say_their_length(data: bytes, tmp_path: Path) -> None:
     assert "array header says" in integrity.probe(str(path))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"files": []}, "files: expected a list"),
-        ({"step": -1}, "step: expected a whole number"),
-        ({"step": True}, "step: expected a whole number"),
-        ({"format": "zip"}, "format is 'zip'"),
-        ({"files": [{"path": "../x", "bytes": 1, "sha256": "0" * 64}]}, r"files\[0\].path"),
-        ({"files": [{"path": "/x", "bytes": 1, "sha256": "0" * 64}]}, r"files\[0\].path"),
-        ({"files": [{"path": "x", "bytes": 1, "sha256": "0"}]}, r"files\[0\].sha256"),
-        ({"files": [7]}, r"files\[0\]: expected an object"),
-        ({"meta": {"loss": "2.0"}}, "its own digest does not agree"),
-        ({"manifest_sha256": None}, "its own digest does not agree"),
-    ],
-)
+@rows("programs/checkpoints/checkpoints")
 def test_a_manifest_names_the_key_that_is_wrong(change: dict[str, object], says: str) -> None:
     text = primus()["step-20/manifest.json"].decode()
     assert manifest.parse(text).to_json() == text

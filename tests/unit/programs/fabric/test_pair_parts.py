@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases.rows import rows
 from tests.support.fakes.pair_tools import script
 from tests.support.running.waiting import patience
 from workflows.programs.fabric import pair_member
@@ -76,17 +77,7 @@ def test_what_is_no_report_is_refused(text: str) -> None:
         parse_pair_report(text)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--calls=[]", "--folder=/x", "--group=0", "--rank=2"], "--rank, --ranks"),
-        (["--calls=[]", "--folder=/x", "--group=0", "--rank=0", "--ranks=3"], "--rank, --ranks"),
-        (["--calls={}x", "--folder=/x", "--group=0", "--rank=0"], "probe-pair"),
-        (["--calls=[1]", "--folder=/x", "--group=0", "--rank=0"], "no list of calls"),
-        ([f"--calls={to_json([PairCall(0, probe='clock')])}", "--folder=/x", "--group=0", "--rank=0"], "pair-sockets"),
-    ],
-    ids=["a third", "three", "no JSON", "no calls", "another probe"],
-)
+@rows("programs/fabric/pair_parts")
 def test_wrong_flags_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert pair_member.main(words) == 2
     assert said in capsys.readouterr().err

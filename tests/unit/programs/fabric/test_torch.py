@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.cases.rows import rows
 from workflows.programs.fabric import group_member, torch_group
 from workflows.programs.fabric.report import GangReport
 from workflows.programs.runtime import flags
@@ -24,19 +25,7 @@ MAIN = Path(group_member.__file__).parents[1] / "main.py"
 REPORT = GangReport("n", 0, 0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("told", "rails", "why"),
-    [
-        ([{"all_reduce": 40.0, "all_to_all": 20.0, "wrong": 0}] * 2, (40.0, 40.0), ""),
-        (
-            [{"all_reduce": 40.0, "all_to_all": 0.0, "wrong": 0}, {"unknown": "did not answer in time"}],
-            None,
-            "GPU 1: did",
-        ),
-        ([{"all_reduce": 40.0}], None, "a GPU's answer cannot be read: 'all_to_all'"),
-        ([{"all_reduce": "x", "all_to_all": 0, "wrong": 0}], None, "a GPU's answer cannot be read"),
-    ],
-)
+@rows("programs/fabric/torch")
 def test_the_answers_of_gpus_are_one_or_unknown(
     told: list[dict[str, Any]], rails: tuple[float, ...] | None, why: str
 ) -> None:
@@ -105,7 +94,8 @@ class Library:
 def test_a_rail_counts_every_value_that_is_wrong(wrong_at: int, wrong: int) -> None:
     options = torch_group.Options(1, 3, 0, 1, "127.0.0.1", 1, 1200, 600, 2, 1.0)
     library = Library(wrong_at)
-    told = torch_group._Rail(options, library, library, None, SimpleNamespace(type="cpu")).tell()
+    rail = torch_group._Rail  # pyright: ignore[reportPrivateUsage]
+    told = rail(options, library, library, None, SimpleNamespace(type="cpu")).tell()
     assert told["wrong"] == wrong
     assert told["all_reduce"] > 0 < told["all_to_all"]
     assert library.calls == ["barrier", "barrier"], "nobody counts the time in which another one is late"

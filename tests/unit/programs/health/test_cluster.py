@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.cases.rows import rows
 from tests.support.fakes.fake_api_server import FakeApiServer, Fault, status
 from tests.support.harness.health_daemons import IDLE, Cluster, Told, Toolbox, diag, made, nvidia_smi
 from workflows.programs.health.kubernetes import TAINT, UNTIL, Api, ApiError, TaintHold, api_from, iso
@@ -53,18 +55,7 @@ def asked(cluster: Any, query: str) -> tuple[list[str], list[str]]:
     return [node["node"] for node in told["nodes"]], told["problems"]
 
 
-@pytest.mark.parametrize(
-    ("query", "nodes"),
-    [
-        ("host=all", ["n0", "n1", "n2"]),
-        ("", ["n0", "n1", "n2"]),
-        ("job=team:job=x", ["n1", "n2"]),
-        ("job=team:job=x&host=n0", ["n0", "n1", "n2"]),
-        ("nodelabel=pool=gpu", ["n0", "n1"]),
-        ("nodelabel=pool=gpu&job=team:job=y", ["n2", "n0", "n1"]),
-        ("job=team:job=x&host=all", ["n1", "n2"]),
-    ],
-)
+@rows("programs/health/cluster")
 def test_hosts_a_job_and_a_label_together_say_who_is_meant(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, query: str, nodes: list[str]
 ) -> None:
@@ -197,15 +188,15 @@ def test_a_daemon_that_ends_during_a_deep_test_gives_the_node_back(box: Toolbox,
     thread.join()
 
 
-@pytest.mark.parametrize(
-    ("prepare", "why"),
-    [
-        (lambda one: one.pod("training", "n0", gpus=8), "GPUs are busy: default/training"),
-        (lambda one: one.refuses.update({"GET /api/v1/pods": 403}), "it is not known whether pods use its GPUs: "),
-        (lambda one: one.refuses.update({"PATCH": 403}), "PATCH /api/v1/nodes/n0: 403 refused"),
-        (lambda one: one.refuses.update({"PATCH": 409}), "PATCH /api/v1/nodes/n0: 409 refused"),
-    ],
-)
+HINDRANCES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda one: one.pod("training", "n0", gpus=8), "GPUs are busy: default/training"),
+    (lambda one: one.refuses.update({"GET /api/v1/pods": 403}), "it is not known whether pods use its GPUs: "),
+    (lambda one: one.refuses.update({"PATCH": 403}), "PATCH /api/v1/nodes/n0: 403 refused"),
+    (lambda one: one.refuses.update({"PATCH": 409}), "PATCH /api/v1/nodes/n0: 409 refused"),
+]
+
+
+@pytest.mark.parametrize(("prepare", "why"), HINDRANCES)
 def test_a_node_that_is_busy_or_cannot_be_held_is_not_tested(
     box: Toolbox, cluster: Any, prepare: Any, why: str
 ) -> None:
@@ -280,15 +271,7 @@ def test_a_claim_must_be_bound_and_goes_again(cluster: Any, phase: str, verdict:
     assert CLAIM not in cluster.objects
 
 
-@pytest.mark.parametrize(
-    ("mode", "refused", "why"),
-    [
-        ("WaitForFirstConsumer", {}, "fast binds a claim only where a pod uses it"),
-        ("Immediate", {"POST": 403}, "Create PVC Failed: POST"),
-        ("Immediate", {"GET /apis/storage": 404}, "Create PVC Failed: GET"),
-        ("Immediate", {"GET /api/v1/namespaces/health/persistent": 500}, "GET /api/v1/namespaces/health/persistent"),
-    ],
-)
+@rows("programs/health/cluster")
 def test_a_claim_that_cannot_be_tried_is_unknown(cluster: Any, mode: str, refused: dict[str, int], why: str) -> None:
     cluster.put(CLASS, {"metadata": {"name": "fast"}, "volumeBindingMode": mode})
     cluster.refuses = refused

@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from tests.support.cases.rows import rows
 from workflows.programs.health import iperf, iperf_results
 from workflows.programs.health.iperf import (
     IperfServers,
@@ -270,16 +272,7 @@ def test_the_management_plane_is_one_client_on_the_primary_interface() -> None:
     assert {query["numclients"] for _, query in daemons.of("/iperfclients")} == {"1"}
 
 
-@pytest.mark.parametrize(
-    ("peer", "plane", "expected"),
-    [
-        (node("node-a", "eth0", "net1-0"), "data", {"net1-0": "10.0.1.1"}),
-        (node("node-a", "eth0", "net1-0"), "mgmt", {"eth0": "10.0.0.1"}),
-        (node("node-a", "eth0"), "data", {"eth0": "10.0.0.1"}),
-        (Peer("node-a", "10.9.9.9"), "data", {"default": "10.9.9.9"}),
-    ],
-    ids=["secondary", "primary", "only-one", "none-announced"],
-)
+@rows("programs/health/iperf")
 def test_interfaces_of_a_plane(peer: Peer, plane: str, expected: dict[str, str]) -> None:
     assert interfaces_of(peer, plane) == expected
 
@@ -320,7 +313,8 @@ def test_a_node_that_dies_on_the_way_is_asked_once_more_and_not_again() -> None:
 
 def test_clients_that_failed_and_servers_that_do_not_start_are_holes() -> None:
     busy = clients_json([], ["port 5200: the server is busy running a test"])
-    daemons = Daemons(**{"node-a": busy, "node-b": "<html>"})
+    answers: dict[str, Any] = {"node-a": busy, "node-b": "<html>"}
+    daemons = Daemons(**answers)
     found = measure("somebody", RING, {}, daemons.ask)
     assert found.gbits == {"net1-0": {}, "net1-1": {}}
     assert "node-a -> node-b on net1-0: port 5200: the server is busy running a test" in found.missing
@@ -361,14 +355,7 @@ def test_one_node_is_no_ring() -> None:
     assert found.missing == ("a ring needs two nodes at least",)
 
 
-@pytest.mark.parametrize(
-    ("count", "interfaces", "query", "said"),
-    [
-        (40, 8, {}, "host: 40 nodes with 8 interfaces take 1872 s, the most is 1500: name fewer nodes, or plane=mgmt"),
-        (2, 8, {"pclients": "64"}, "pclients: 512 servers on 8 interfaces, the most is 256: ask for fewer"),
-        (2, 8, {"startport": "65500"}, "startport: 64 ports from 65500 on end beyond 65535: take a lower one"),
-    ],
-)
+@rows("programs/health/iperf")
 def test_what_would_take_too_much_is_refused_before_anybody_is_asked(
     count: int, interfaces: int, query: dict[str, str], said: str
 ) -> None:

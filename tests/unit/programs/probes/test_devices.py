@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from profiles.checks.catalogue import PROBES as WORDS
+from tests.support.cases.rows import rows
 from tests.support.fakes.made_gpus import MEMORY_BYTES, MadePlatform
 from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import gpus as probes_gpus
@@ -44,7 +46,11 @@ def granted(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setenv(LIMIT_VARIABLE, str(seconds + END_SECONDS))
 
 
-def ask(name: str, faults: Mapping[int, str] | None = None, gpus: int = 2, **arguments: str) -> ParsedOutput:
+def unheard(_line: object, _name: str) -> None:
+    """Stages that nobody is told of."""
+
+
+def ask(name: str, faults: Mapping[int, str] | None = None, gpus: int = 2, **arguments: Any) -> ParsedOutput:
     return OF_PLATFORM[name]({**SMALL[name], **arguments}, MadePlatform(gpus, faults or {}))
 
 
@@ -56,7 +62,7 @@ def figures(parsed: ParsedOutput, quantity: str) -> dict[str, float | None]:
     ("name", "arguments"),
     [*SMALL.items(), ("collective", {"operation": "all-to-all"}), ("gpu-overlap", {"transfer": "all-reduce"})],
 )
-def test_sound_gpus_tell_what_suites_ask_for_in_its_units(name: str, arguments: dict[str, str]) -> None:
+def test_sound_gpus_tell_what_suites_ask_for_in_its_units(name: str, arguments: dict[str, Any]) -> None:
     found = ask(name, **arguments)
     assert (found.unknown, found.version) == ("", "made-up 1.0")
     assert {(one.quantity, one.unit) for one in found.readings} <= set(WORDS[name].quantities.items())
@@ -78,26 +84,7 @@ def test_a_slow_gpu_shows_in_its_figure() -> None:
     assert (found["gpu 0"] or 0) > 100 * (found["gpu 1"] or 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "fault", "quantity", "arguments"),
-    [
-        ("gpu-smoke", "not finite", "gemm_not_finite", {}),
-        ("gpu-gemm", "one wrong product", "gemm_wrong_values", {}),
-        ("gpu-gemm", "a late wrong product", "gemm_wrong_values", {}),
-        ("gpu-gemm", "not finite", "gemm_wrong_values", {}),
-        ("gpu-memory", "a bit stuck at 0", "gpu_memory_wrong_bytes", {}),
-        ("gpu-memory", "a bit stuck at 1", "gpu_memory_wrong_bytes", {}),
-        ("gpu-overlap", "a late wrong product", "overlap_wrong_values", {}),
-        ("gpu-overlap", "a word lost on the way", "overlap_wrong_values", {}),
-        ("gpu-overlap", "a late wrong product", "overlap_wrong_values", {"transfer": "all-reduce"}),
-        ("collective", "a wrong sum", "collective_wrong_values", {}),
-        ("collective", "a wrong first sum", "collective_wrong_values", {}),
-        ("collective", "parts swapped", "collective_wrong_values", {"operation": "all-to-all"}),
-        ("train-step", "trains otherwise", "loss_differences", {}),
-        ("train-step", "wanders", "loss_differences", {}),
-        ("train-step", "not finite", "loss_not_finite", {}),
-    ],
-)
+@rows("programs/probes/devices")
 def test_wrong_results_are_found_on_the_gpu_that_gives_them(
     name: str, fault: str, quantity: str, arguments: dict[str, str]
 ) -> None:
@@ -109,14 +96,7 @@ def test_wrong_results_are_found_on_the_gpu_that_gives_them(
 @pytest.mark.parametrize(
     "name", ["gpu-smoke", "gpu-gemm", "gpu-memory", "gpu-copy", "gpu-launch", "gpu-overlap", "train-step"]
 )
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("refuses", "gpu 1: RuntimeError: CUDA error: device not ready"),
-        ("crashes", "gpu 1: its process was ended by signal 6 at stage opening; it said: Memory access fault by GPU"),
-        ("ends silently", "gpu 1: its process ended at stage opening"),
-    ],
-)
+@rows("programs/probes/devices")
 def test_a_gpu_that_fails_hides_no_other(name: str, fault: str, said: str) -> None:
     found = ask(name, {1: fault}, gpus=3)
     assert found.unknown.startswith(said)
@@ -146,7 +126,7 @@ def test_nobody_knows_how_many_can_be_opened_where_one_was_not_tried(monkeypatch
 
     platform = MadePlatform(2)
     monkeypatch.setattr(platform, "open", dies)
-    monkeypatch.setattr("workflows.programs.probes.gpu.children.ChildLine.stage", lambda self, name: None)
+    monkeypatch.setattr("workflows.programs.probes.gpu.children.ChildLine.stage", unheard)
     found = OF_PLATFORM["gpu-smoke"](SMALL["gpu-smoke"], platform)
     assert (found.readings, bool(found.unknown)) == ((), True)
 

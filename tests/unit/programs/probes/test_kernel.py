@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.diagnosis.rules import amd, host, nvidia
 from tests.support.builders.damaged import damaged, reaches
+from tests.support.cases.rows import rows
 from tests.support.cases.tool_samples import whole
 from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import kernel_log
@@ -66,17 +67,7 @@ def test_faults_of_programs_are_no_fault_of_the_node(number: int) -> None:
     assert counts(f"NVRM: Xid (PCI:0000:4f:00): {number}, pid=1, name=python")["kernel_fatal_lines"] == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "port"),
-    [
-        ("bnxt_en 0000:a6:00.0 ens21np0: NIC Link is Down", "ens21np0"),
-        ("mlx5_core 0000:ab:00.0 eth2: Link down", "eth2"),
-        ("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", "mlx5_5"),
-        ("ionic 0000:b1:00.0 enp177s0: Link down", "enp177s0"),
-        ("igb 0000:04:00.0 eno1: igb: eno1 NIC Link is Down", "eno1"),
-        ("enp1s0f0: Lost carrier", "enp1s0f0"),
-    ],
-)
+@rows("programs/probes/kernel")
 def test_a_link_that_goes_down_is_counted_for_its_port_each_time(text: str, port: str) -> None:
     again = counts(text, "bnxt_en 0000:a6:00.0 ens21np0: NIC Link is Up, 400000 Mbps", text, "hung task: none", text)
     assert again[f"kernel_link_losses {port}"] == 3
@@ -177,9 +168,13 @@ def test_an_empty_log_is_unknown(dmesg: Dmesg) -> None:
     assert dmesg("true").unknown == "dmesg is empty: a kernel says something when it boots"
 
 
+def long_up(_clock: int) -> float:
+    return 1_000_000.0
+
+
 def test_a_buffer_that_lost_the_older_lines_is_not_called_quiet(dmesg: Dmesg, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its oldest line is ten minutes old, and the machine is long up."""
-    monkeypatch.setattr("workflows.programs.probes.kernel_log.time.clock_gettime", lambda _: 1_000_000.0)
+    monkeypatch.setattr("workflows.programs.probes.kernel_log.time.clock_gettime", long_up)
     found = dmesg("echo '<6>[999400.000000] eth0: promiscuous mode'")
     assert [one.value for one in found.readings] == [0.0, 0.0, 0.0]
     assert found.unknown.startswith("the kernel's buffer reaches back 0.17 h of 2 h")

@@ -4,10 +4,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from kubernetes.client.configuration import Configuration
+from pydantic import BeforeValidator
 
 from profiles.cluster import ClusterProfile
 from profiles.errors import Conflict, Fenced, Foreign, NotFound, Permanent, PrimusError, Refused, Unavailable
@@ -15,16 +16,11 @@ from tasks.cluster import Answered, Cluster
 from tasks.kubernetes.api_server import ApiServer
 from tasks.kubernetes.cluster import KubernetesCluster
 from tasks.kubernetes.configuration import configuration_of
+from tests.support.cases.columns import AnError
+from tests.support.cases.rows import rows
 from tests.support.fakes.fake_api_server import FakeApiServer, Fault, Seen, status
 from workflows import labels
 from workflows.model.ownership import marks
-
-
-@pytest.fixture
-def api() -> Iterator[FakeApiServer]:
-    with FakeApiServer().running() as server:
-        yield server
-
 
 PROFILE = ClusterProfile.model_validate(
     {
@@ -111,15 +107,7 @@ def test_a_generated_name_is_created_once_even_when_the_answer_is_lost(
     assert len(api.requests("POST")) == 2
 
 
-WRONG = [
-    ({"kind": "Deployment"}, "kind"),
-    ({"apiVersion": "jobset.x-k8s.io/v9"}, "apiVersion"),
-    ({"metadata": {}}, "metadata.name"),
-    ({"metadata": {"name": "x", "namespace": "elsewhere"}}, "metadata.namespace"),
-]
-
-
-@pytest.mark.parametrize(("change", "path"), WRONG)
+@rows("tasks/kubernetes/cluster")
 def test_a_manifest_that_is_not_ours_to_write_is_refused_before_anything_is_sent(
     cluster: KubernetesCluster, api: FakeApiServer, change: dict[str, Any], path: str
 ) -> None:
@@ -153,51 +141,16 @@ def test_an_object_without_a_run_is_ours_by_its_field_manager(cluster: Kubernete
         cluster.apply(bare | {"metadata": {"name": "theirs"}})
 
 
-ANSWERS: list[tuple[int, bytes, type[PrimusError], str]] = [
-    (400, status(400, "BadRequest", 'strict decoding error: unknown field "spec.replica"'), Refused, r"spec\.replica"),
-    (
-        422,
-        status(422, "Invalid", "is invalid", causes=[{"field": "spec.replicas", "reason": "FieldValueInvalid"}]),
-        Refused,
-        r"spec\.replicas",
-    ),
-    (
-        500,
-        status(
-            500,
-            "",
-            "failed to create typed patch object (train/demo-a1; jobset.x-k8s.io/v1alpha2, Kind=JobSet): "
-            ".spec.replica: field not declared in schema",
-        ),
-        Refused,
-        r"^spec\.replica: ",
-    ),
-    (
-        500,
-        status(
-            500,
-            "",
-            "failed to create typed patch object (train/demo-a1; jobset.x-k8s.io/v1alpha2, Kind=JobSet): "
-            "errors:\n  .spec.a: field not declared in schema\n  .spec.b: expected string, got &value.x{1}",
-        ),
-        Refused,
-        r"^spec\.a: ",
-    ),
-    (403, status(403, "Forbidden", "exceeded quota: gpus"), Refused, r"exceeded quota: gpus$"),
-    (413, b"Request entity too large", Refused, "too large"),
-    (403, status(403, "Forbidden", 'User "ada" cannot patch resource'), Refused, "grant our account"),
-    (404, b"404 page not found", NotFound, "install its controller"),
-    (404, status(404, "NotFound", 'namespaces "train" not found', name="train"), NotFound, "namespaces"),
-    (401, status(401, "Unauthorized"), Unavailable, "log in again"),
-    (409, status(409, "Conflict", "theirs", causes=[{"reason": "FieldManagerConflict"}]), Conflict, "theirs"),
-    (418, b"teapot", Permanent, "418"),
-    (200, b"<html>proxy login</html>", Unavailable, "no JSON"),
-]
+def body_of(told: dict[str, Any] | str) -> bytes:
+    return status(**told) if isinstance(told, dict) else told.encode()
 
 
-@pytest.mark.parametrize(("code", "body", "error", "words"), ANSWERS)
+ABody = Annotated[bytes, BeforeValidator(body_of)]
+
+
+@rows("tasks/kubernetes/cluster")
 def test_answers_become_our_errors(
-    cluster: KubernetesCluster, api: FakeApiServer, code: int, body: bytes, error: type[PrimusError], words: str
+    cluster: KubernetesCluster, api: FakeApiServer, code: int, body: ABody, error: AnError, words: str
 ) -> None:
     api.faults.append(Fault("PATCH", code, body, times=9))
     with pytest.raises(error, match=words):
@@ -290,7 +243,7 @@ def test_patch_merges_and_writes_the_status_through_its_own_path(
 
 def test_a_status_is_written_for_the_version_that_was_seen(cluster: KubernetesCluster, api: FakeApiServer) -> None:
     api.put("nodes", {"kind": "Node", "metadata": {"name": "n"}})
-    change = {"metadata": {"resourceVersion": "1"}, "status": {"conditions": []}}
+    change: dict[str, Any] = {"metadata": {"resourceVersion": "1"}, "status": {"conditions": []}}
     api.faults.append(Fault("PATCH", 409, status(409, "Conflict", "modified"), times=9))
     with pytest.raises(Conflict, match="modified"):
         cluster.patch("Node", "n", change)

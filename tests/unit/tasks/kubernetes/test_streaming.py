@@ -20,12 +20,6 @@ from tests.support.faults.node_faults import local
 from workflows import labels
 
 
-@pytest.fixture
-def api() -> Iterator[FakeApiServer]:
-    with FakeApiServer().running() as server:
-        yield server
-
-
 def names(found: Iterator[dict[str, Any]]) -> list[str]:
     return sorted(item["metadata"]["name"] for item in found)
 

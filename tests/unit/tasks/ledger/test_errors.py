@@ -4,38 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.errors import Permanent, ProfileError, Unavailable
+from profiles.errors import ProfileError
 from tasks.ledger.database import parse_url
 from tasks.ledger.errors import explain, place_of
+from tests.support.cases.columns import AnError
+from tests.support.cases.rows import rows
 
 SQLITE = parse_url("sqlite:////var/lib/primus/ledger.sqlite")
 POSTGRES = parse_url("postgresql://ada:hidden@db.example:5432/ledger?sslpassword=alsohidden")
 
-MESSAGES = [
-    ("database is locked", Unavailable, "another process"),
-    ("database or disk is full", Unavailable, "free some space"),
-    ('could not extend file "base/1": No space left on device', Unavailable, "free some space"),
-    ("attempt to write a readonly database", Unavailable, "owner and mode"),
-    ("unable to open database file", Unavailable, "folder"),
-    ("disk I/O error", Unavailable, "kernel log"),
-    ("file is not a database", Permanent, "damaged"),
-    ("database disk image is malformed", Permanent, "damaged"),
-    ("no such table: runs", Unavailable, "right file"),
-    ('FATAL:  password authentication failed for user "ada"', Permanent, "PRIMUS_LEDGER_URL"),
-    ('FATAL:  role "ada" does not exist', Permanent, "PRIMUS_LEDGER_URL"),
-    ('FATAL:  database "ledger" does not exist', Permanent, "createdb"),
-    ("permission denied for schema public", Permanent, "grant rights"),
-    ("connection refused", Unavailable, "check that it runs"),
-    ("server closed the connection unexpectedly", Unavailable, "check that it runs"),
-    ("the database system is starting up", Unavailable, "check that it runs"),
-    ("canceling statement due to statement timeout", Unavailable, "slowly"),
-    ("deadlock detected", Unavailable, "tried again"),
-    ("something nobody has seen before", Unavailable, "no rule"),
-]
 
-
-@pytest.mark.parametrize(("message", "kind", "advice"), MESSAGES)
-def test_what_a_database_says_becomes_advice(message: str, kind: type[Exception], advice: str) -> None:
+@rows("tasks/ledger/errors")
+def test_what_a_database_says_becomes_advice(message: str, kind: AnError, advice: str) -> None:
     error = explain(message, POSTGRES)
     assert type(error) is kind
     assert advice in str(error)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.observe.objects import coordinator_facts, moments
+from tests.support.cases.rows import rows
 from workflows.model.cluster import pod_of
 from workflows.model.gang_status import PROGRAM_MARKS
 from workflows.model.records import MarkRecord
@@ -26,20 +26,7 @@ def test_moments_of_loading_and_saving_are_marks() -> None:
     assert frozenset(f"{name}-{edge}" for name in STALLS for edge in ("begin", "end")) == PROGRAM_MARKS
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        None,
-        {},
-        "text",
-        [["detected", 1.0, "a program does not decide"]],
-        [["restore-begin", "nan", ""]],
-        [["restore-begin", "soon", ""]],
-        [["restore-begin", 1.0]],
-        [[["restore-begin"], 1.0, ""]],
-        [5, None],
-    ],
-)
+@rows("tasks/observe/facts")
 def test_anything_else_is_left_out(told: object) -> None:
     assert moments("r", 1, told) == []
 
@@ -68,19 +55,9 @@ def test_what_a_launcher_left_is_no_message_of_the_runtime() -> None:
     assert pod_of(ended("Error", '{"pod": "p"}')).message == ""
 
 
-@pytest.mark.parametrize(
-    ("ended", "failed"),
-    [
-        ([], ()),
-        ([{"rank": 3, "exit_code": 1}, {"rank": 0, "exit_code": None, "signal": 9}], (0, 3)),
-        ([{"rank": 1, "exit_code": 0}], ()),
-        ([{"rank": 1, "exit_code": None, "signal": 15, "requested": True}], ()),
-        ([{"exit_code": 1}, "text", None, {"rank": "1", "exit_code": 1}], ()),
-    ],
-    ids=["nobody", "an error and a signal", "a good end", "asked to end", "garbage"],
-)
+@rows("tasks/observe/facts")
 def test_ranks_that_failed_are_known_from_the_coordinator(ended: list[object], failed: tuple[int, ...]) -> None:
-    whole = [item | {"local_rank": 0, "at": 1.0} if isinstance(item, dict) else item for item in ended]
+    whole: list[Any] = [item | {"local_rank": 0, "at": 1.0} if isinstance(item, dict) else item for item in ended]
     status = read_status(json.dumps({"ended": whole}).encode())
     assert status is not None
     assert coordinator_facts(status, 1.0).failed_ranks == failed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ from tasks.observe.inventory import take_inventory
 from tests.support.fakes.fake_api_server import FakeApiServer, Fault, status
 from workflows.model.cluster import Claim
 from workflows.model.inventory import FlavorStock, NodeStock, ServiceStock
-
-
-@pytest.fixture
-def api() -> Iterator[FakeApiServer]:
-    with FakeApiServer().running() as server:
-        yield server
 
 
 def cluster_at(api: FakeApiServer) -> KubernetesCluster:
@@ -132,7 +125,7 @@ def kubeconfig(folder: Path, server: str = "http://127.0.0.1:1") -> Path:
         {"name": "big", "context": {"cluster": "c", "user": "u", "namespace": "training"}},
         {"name": "plain", "context": {"cluster": "c", "user": "u"}},
     ]
-    document = {
+    document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "plain",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tasks.slurm import commands
 from tasks.slurm.commands import Job, NodeLine
 from tests.support.builders.damaged import damaged, reaches
+from tests.support.cases.rows import rows
 
 SQUEUE = """\
 1|COMPLETED|node-0|None|primus-x.node-0
@@ -89,31 +90,12 @@ def test_of_several_jobs_the_one_that_goes_on_counts() -> None:
     assert chosen(job(4, "COMPLETED"), job(5, "COMPLETED")) == 5
 
 
-@pytest.mark.parametrize(
-    ("line", "reason", "said"),
-    [
-        (NodeLine("n", "drained", False, "fan"), "", "the node is drained (fan)"),
-        (NodeLine("n", "down", True, ""), "", "the node is down, does not answer"),
-        (NodeLine("n", "allocated", False, ""), "Resources", "its job waits for Resources"),
-        (NodeLine("n", "idle", False, ""), "", "the node is in use"),
-        (NodeLine("n", "drained", False, "fan"), "Priority", "the node is drained (fan); its job waits for Priority"),
-        (None, "", "Slurm lists no such node"),
-    ],
-)
+@rows("tasks/slurm/answers")
 def test_why_a_node_was_not_handed_out_is_slurms_own_reason(line: NodeLine | None, reason: str, said: str) -> None:
     told = commands.waited_in_words(Job(1, "PENDING", "", reason, "n"), line, 600.4)
     assert told == f"Slurm did not hand it out within 600 s: {said}"
 
 
-@pytest.mark.parametrize(
-    ("state", "reason", "exit_words", "said"),
-    [
-        ("FAILED", "NonZeroExitCode", "exit code 3", "its job failed (job 9); exit code 3; it said: boom"),
-        ("TIMEOUT", "TimeLimit", "", "its job was ended at its time limit (job 9); it said: boom"),
-        ("CANCELLED", "by admin", "", "its job was cancelled by somebody (job 9); by admin; it said: boom"),
-        ("NODE_FAIL", "NodeDown", "", "Slurm lost the node while its job was there (job 9); it said: boom"),
-        ("STRANGE", "", "", "its job is STRANGE (job 9); it said: boom"),
-    ],
-)
+@rows("tasks/slurm/answers")
 def test_why_a_job_told_nothing_is_said_in_words(state: str, reason: str, exit_words: str, said: str) -> None:
     assert commands.ended_in_words(Job(9, state, "", reason, "n"), exit_words, "boom") == said

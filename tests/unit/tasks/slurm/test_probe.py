@@ -12,8 +12,17 @@ from profiles.admission import Slurm
 from profiles.errors import NotFound, ProfileError, Unavailable
 from tasks.slurm import commands, probe
 from tasks.slurm.probe import run_by_slurm
+from tests.support.cases.rows import rows
 from tests.support.fakes.slurm_fakes import HASTE, PLAN, Stage
 from workflows.node_tests import slurm_job
+
+
+def at_once(_plan: object) -> int:
+    return 0
+
+
+def unheard(*_: object) -> None:
+    """Nobody listens."""
 
 
 @pytest.fixture
@@ -33,23 +42,11 @@ def test_a_job_that_reports_is_told_and_its_folder_removed(stage: Stage, monkeyp
     assert "SQUEUE" not in stage.slurm.environment
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("7|PENDING||Resources|NAME\n", "Slurm did not hand it out within N s: its job waits for Resources"),
-        ("7|RUNNING|node-0|None|NAME\n", "its job 7 is running long after its time limit; Slurm was told to end it"),
-        ("7|FAILED|node-0|NonZeroExitCode|NAME\n", "its job failed (job 7); exit code 3"),
-        ("7|COMPLETED|node-0|None|NAME\n", "its job ended without a report (job 7)"),
-        ("7|PREEMPTED|node-0|None|NAME\n", "its job was preempted by another (job 7); exit code 3"),
-        ("", "its job failed (job 7); exit code 3"),
-        ("garbage\n", "its job failed (job 7); exit code 3"),
-    ],
-    ids=["waits", "runs on", "fails", "tells nothing", "preempted", "forgotten", "garbage"],
-)
+@rows("tasks/slurm/probe")
 def test_every_bad_end_of_a_job_is_unknown_with_its_reason(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, line: str, said: str
 ) -> None:
-    monkeypatch.setattr(slurm_job, "limit_seconds", lambda plan: 0)
+    monkeypatch.setattr(slurm_job, "limit_seconds", at_once)
     stage.slurm.says("squeue", line)
     stage.slurm.says("sinfo", "node-0|mixed|none\n")
     code = "0:0" if "COMPLETED" in line else "3:0"
@@ -80,7 +77,7 @@ def test_accounts_tell_how_a_job_ended_that_the_controller_forgot(stage: Stage) 
 
 
 def test_a_job_that_was_sent_before_is_not_sent_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_job, "limit_seconds", lambda plan: 0)
+    monkeypatch.setattr(slurm_job, "limit_seconds", at_once)
     stage.slurm.says("squeue", "7|RUNNING|node-0|None|NAME\n")
     stage.run()
     assert stage.slurm.asked("sbatch") == []
@@ -88,7 +85,7 @@ def test_a_job_that_was_sent_before_is_not_sent_again(stage: Stage, monkeypatch:
 
 def test_a_claim_is_no_folder_of_slurms_nodes(stage: Stage) -> None:
     with pytest.raises(ProfileError) as caught:
-        run_by_slurm(PLAN, Slurm(), Path("a-claim"), stage.home, lambda *_: None, pace=HASTE)
+        run_by_slurm(PLAN, Slurm(), Path("a-claim"), stage.home, unheard, pace=HASTE)
     assert (caught.value.field, "no folder of the nodes (a-claim)" in caught.value.reason) == ("slurm.folder", True)
 
 
@@ -127,17 +124,7 @@ def test_a_test_that_somebody_else_removed_says_so(stage: Stage) -> None:
     assert told == ["1 running"]
 
 
-@pytest.mark.parametrize(
-    ("refusal", "field"),
-    [
-        ("sbatch: error: invalid partition specified: x", "slurm.partition"),
-        ("sbatch: error: Invalid account or account/partition combination specified", "slurm.account"),
-        ("sbatch: error: Batch job submission failed: Requested reservation is invalid", "slurm.reservation"),
-        ("sbatch: error: Batch job submission failed: Invalid qos specification", "slurm.arguments"),
-        ("sbatch: unrecognized option '--nonsense=3'", "slurm.arguments"),
-        ("sbatch: error: Invalid generic resource (gres) specification", "slurm.gpus_per_node"),
-    ],
-)
+@rows("tasks/slurm/probe")
 def test_a_refusal_that_concerns_all_nodes_names_the_field(stage: Stage, refusal: str, field: str) -> None:
     stage.slurm.refuses("sbatch", f"{refusal}\n")
     with pytest.raises(ProfileError) as caught:

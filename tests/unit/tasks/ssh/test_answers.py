@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from profiles.admission import BareMetal
 from tasks.ssh.probe import SAID_CHARACTERS, HostResults, TaskEnd, event_of, report_of, short
 from tests.support.builders.damaged import damaged, reaches
+from tests.support.cases.rows import rows
 from workflows.model.node_results import NodeResult
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.run import pack_answers
@@ -40,27 +41,7 @@ BEFORE = 'Task failed: Data could not be sent to remote host "10.0.0.0". Make su
 WHERE = "10.0.0.0 port 22"
 
 
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ("ssh: connect to host 10.0.0.0 port 22: Connection refused", f"{WHERE} refuses the connection"),
-        (
-            "No ED25519 host key is known for [10.0.0.0]:22 and you have requested strict checking.\r\n"
-            "Host key verification failed.",
-            f"the key of {WHERE} is not in /k",
-        ),
-        (
-            "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\nHost key verification failed.",
-            f"the key of {WHERE} is another than the one in /k",
-        ),
-        ("root@10.0.0.0: Permission denied (publickey).", f"{WHERE} does not let root in"),
-        ("ssh: connect to host 10.0.0.0 port 22: Connection timed out", f"{WHERE} did not answer within 10 s"),
-        ("Connection timed out during banner exchange", f"{WHERE} did not greet as an SSH server within 10 s"),
-        ("ssh: Could not resolve hostname gpu-x: Name or service not known", f"the name of {WHERE} cannot be resolved"),
-        ("ssh: connect to host 10.0.0.0 port 22: No route to host", f"there is no route to {WHERE}"),
-        ("kex_exchange_identification: read: Connection reset by peer", f"{WHERE}: kex_exchange_identification"),
-    ],
-)
+@rows("tasks/ssh/answers")
 def test_a_host_that_cannot_be_reached_is_unknown_with_the_reason(said: str, why: str) -> None:
     found = reader(known_hosts_file="/k")
     assert found.take(event("folder", "unreachable", msg=BEFORE + said, unreachable=True))
@@ -94,45 +75,7 @@ def test_a_host_that_is_lost_later_was_lost_while_it_was_tested() -> None:
     assert found.told == {"node-0": NodeResult("node-0", why=lost)}
 
 
-@pytest.mark.parametrize(
-    ("task", "result", "why"),
-    [
-        (
-            "folder",
-            {"msg": "The module interpreter 'python3' was not found.", "rc": 127},
-            "it has no python3: install Python 3.9 or later there, or name it in bare_metal.python",
-        ),
-        (
-            "folder",
-            {"msg": "Module result deserialization failed: No start of json char found", "module_stdout": "hello"},
-            "its python3 cannot be used, 3.9 or later can: hello Module result deserialization failed: No start of "
-            "json char found",
-        ),
-        (
-            "probe",
-            {"msg": "non-zero return code", "rc": 126, "stderr": "programs: needs Python 3.9 or later"},
-            "its probe ended with 126: programs: needs Python 3.9 or later",
-        ),
-        ("probe", {"msg": "non-zero return code", "rc": 1}, "its probe ended with 1: it said nothing"),
-        (
-            "probe",
-            {"timedout": {"frame": "", "period": 4}, "msg": "Task failed: Timed out after 4 second(s)."},
-            "it could not run the probe within 4 s",
-        ),
-        (
-            "programs",
-            {"msg": "Task failed: No space left on device"},
-            "it could not take the programs: Task failed: No space left on device",
-        ),
-        (
-            "probe",
-            {"msg": "Module result deserialization failed: No start of json char found", "module_stdout": "Killed"},
-            "it could not run the probe: Killed Module result deserialization failed: No start of json char found",
-        ),
-        ("report", {"msg": "File not found: /x/out/report"}, "its probe left no report; it said: nothing"),
-        ("folder", {}, "it could not make a folder: it said nothing"),
-    ],
-)
+@rows("tasks/ssh/answers")
 def test_a_step_that_fails_leaves_its_node_unknown_with_the_reason(
     task: str, result: dict[str, object], why: str
 ) -> None:

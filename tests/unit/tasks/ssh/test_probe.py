@@ -17,6 +17,7 @@ from tasks.ssh import inventory as ssh_inventory
 from tasks.ssh import probe as ssh_probe
 from tasks.ssh.inventory import Archive, aim, inventory, ssh_arguments, storage_folders, whole_seconds
 from tasks.ssh.probe import HostResults, TaskEnd
+from tests.support.cases.rows import rows
 from tests.support.fakes.launcher_matrix import CHECKS, NODES, cluster_of, plan, suite
 from workflows.model.node_results import NodeResult
 from workflows.node_tests.preflight import node_checks
@@ -37,6 +38,10 @@ class Unsafe(str):
 
 
 Loader.add_constructor("!unsafe", lambda loader, node: Unsafe(loader.construct_scalar(node)))  # type: ignore[arg-type]
+
+
+def nobody(*_: object) -> None:
+    """Nobody listens."""
 
 
 def section(**more: object) -> BareMetal:
@@ -60,7 +65,7 @@ def test_a_node_without_a_host_is_named_with_what_to_do() -> None:
 
 
 def test_the_inventory_names_every_host_once_and_what_is_run_on_it() -> None:
-    hosts = {**{node: {"address": f"10.0.0.{index}"} for index, node in enumerate(NODES)}}
+    hosts: dict[str, dict[str, Any]] = {**{node: {"address": f"10.0.0.{index}"} for index, node in enumerate(NODES)}}
     hosts["node-2"] = {"address": "gpu-2.example.org", "port": 2222}
     told = written(section(hosts=hosts))
     [pool] = told["children"].values()
@@ -98,22 +103,7 @@ def test_keys_of_hosts_are_always_compared_and_nobody_is_asked(settings: BareMet
     assert ("IdentitiesOnly=yes" in options) == bool(settings.private_key_file)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("python", "python3; reboot"),
-        ("python", "-c"),
-        ("python", "$(id)"),
-        ("user", "root; id"),
-        ("user", "-oProxyCommand=id"),
-        ("folder", "relative"),
-        ("folder", "/"),
-        ("folder", "/tmp/../etc"),
-        ("folder", "/tmp/a b"),
-        ("known_hosts_file", 'a"b'),
-        ("private_key_file", "a\nb"),
-    ],
-)
+@rows("tasks/ssh/probe")
 def test_what_a_shell_could_read_is_refused_and_named(field: str, value: str) -> None:
     with pytest.raises(ProfileError) as error:
         written(section(**{field: value}))
@@ -161,7 +151,7 @@ def test_ansible_sees_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_where_ansible_is_missing_nodes_are_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tasks.ssh.probe.missing_program", lambda: "ansible-core is not installed")
-    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
+    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, nobody)
     assert told == [NodeResult(node, why="it was not reached: ansible-core is not installed") for node in NODES[:2]]
 
 
@@ -181,7 +171,7 @@ def test_only_hosts_whose_ssh_ended_unheard_are_asked_once_more(
 
     monkeypatch.setattr("tasks.ssh.probe.missing_program", lambda: "")
     monkeypatch.setattr("tasks.ssh.probe._follow", follow)
-    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
+    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, nobody)
     assert asked == [["h0", "h1"], ["h1"]]
     assert "refuses the connection" in told[0].why
     assert "compare it on the host, then add it" in told[1].why
@@ -200,7 +190,7 @@ def test_who_said_nothing_is_told_by_the_end_of_the_try_that_asked_it(
 
     monkeypatch.setattr("tasks.ssh.probe.missing_program", lambda: "")
     monkeypatch.setattr("tasks.ssh.probe._follow", follow)
-    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, lambda *_: None)
+    told = ssh_probe.run_over_ssh(plan(cluster_of(HOME), "ansible", NODES[:2]), section(), tmp_path, nobody)
     assert [one.why for one in told] == [
         "it was not reached: time was up after 9 s",
         "it was not reached: Ansible ended with 4: broken",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tasks.embedded.engine.argo.state import PodFacts
 from tasks.embedded.engine.argo.workflow import advance
+from tests.support.cases.rows import rows
 from tests.support.fakes.workflow_simulator import (
     World,
     arguments,
@@ -36,15 +35,7 @@ def test_a_failed_container_says_what_argo_says() -> None:
     assert (world.phase, world.message) == ("Failed", "main: Error (exit code 3)")
 
 
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
-        (PodFacts("Failed", exit_code=1, reason="Error", message="no disk"), "main: Error (exit code 1): no disk"),
-        (PodFacts("Failed", exit_code=137, reason="OOMKilled"), "main: OOMKilled (exit code 137)"),
-        (PodFacts("Failed", reason="NodeLost", message="node n1 lost power"), "NodeLost: node n1 lost power"),
-        (PodFacts("Failed"), "pod failed: main container did not complete successfully"),
-    ],
-)
+@rows("embedded/engine/argo/pods")
 def test_the_end_of_a_pod_in_words(facts: PodFacts, message: str) -> None:
     world = World(workflow("t", templates=[container("t")]), lambda pod: facts)
     world.run()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
 from tasks.embedded.engine.argo.names import fnv32a
 from tasks.embedded.engine.argo.state import PodFacts
+from tests.support.cases.rows import rows
 from tests.support.fakes.workflow_simulator import (
     World,
     container,
@@ -51,19 +52,7 @@ def test_what_follows_a_failure_is_omitted_and_the_rest_runs() -> None:
     assert world.message == "", "a failed DAG says nothing"
 
 
-@pytest.mark.parametrize(
-    ("depends", "exits", "phase", "whole"),
-    [
-        ("a && b", {}, "Succeeded", "Succeeded"),
-        ("a && b", {"b": 1}, "Omitted", "Failed"),
-        ("a || b", {"b": 1}, "Succeeded", "Succeeded"),
-        ("a.Failed", {"a": 1}, "Succeeded", "Succeeded"),
-        ("a.Failed", {}, "Omitted", "Succeeded"),
-        ("a.Succeeded && !b.Succeeded", {"b": 2}, "Succeeded", "Succeeded"),
-        ("(a.Failed || b.Failed)", {"b": 2}, "Succeeded", "Succeeded"),
-        ("a.Errored || b.Skipped", {}, "Omitted", "Succeeded"),
-    ],
-)
+@rows("embedded/engine/argo/runs")
 def test_depends_decides(depends: str, exits: dict[str, int], phase: str, whole: str) -> None:
     templates = [dag(task("a"), task("b"), task("c", depends=depends)), container("t")]
     world = World(workflow(templates=templates), ending(**exits))
@@ -88,7 +77,7 @@ def test_a_target_leaves_the_rest_out() -> None:
 
 
 def test_continue_on_turns_a_failure_into_an_allowed_one() -> None:
-    allowed = {"continueOn": {"failed": True}}
+    allowed: Any = {"continueOn": {"failed": True}}
     world = World(workflow(templates=[dag(task("a", **allowed), task("b", "a")), container("t")]), ending(a=1))
     world.run()
     assert (world.phase, world.phases()["wf.b"]) == ("Succeeded", "Succeeded")
@@ -148,7 +137,11 @@ def test_a_recursion_without_end_is_stopped() -> None:
 
 
 def test_the_status_may_be_patched_to_resume_a_suspended_node() -> None:
-    templates = [steps([task("wait", template="w")], [task("b")]), {"name": "w", "suspend": {}}, container("t")]
+    templates: list[dict[str, Any]] = [
+        steps([task("wait", template="w")], [task("b")]),
+        {"name": "w", "suspend": {}},
+        container("t"),
+    ]
     world = World(workflow(templates=templates))
     found = world.step()
     assert found.wake_at is None

@@ -14,39 +14,10 @@ from tasks.embedded.engine.argo.resources import read_json_path
 from tasks.embedded.engine.argo.substitution import UnresolvedError, substitute, substitute_strictly, tags
 from tasks.embedded.engine.expr.evaluate import evaluate_condition, evaluate_when
 from tasks.embedded.engine.expr.tree import ExpressionError
-
-WHEN = [
-    ("", True),
-    ("heads == heads", True),
-    ("heads == tails", False),
-    ("heads != tails", True),
-    ("'two words' == \"two words\"", True),
-    ("5 > 3", True),
-    ("5 > 10", False),
-    ("1e3 == 1000", True),
-    ("0x10 == 16", True),
-    ("'5' == 5", False),
-    ("b > a", True),
-    ("true", True),
-    ("!false", True),
-    ("!(a == b) && (c == c || d == e)", True),
-    ("a == a && false || true", True),
-    ("x in (x, y)", True),
-    ("z in ('x', 'y')", False),
-    ("1 IN (1, 2)", True),
-    ("rank-ready =~ '^rank'", None),
-    ("'rank-ready' =~ '^rank'", True),
-    ("'rank-ready' !~ 'done$'", True),
-    ("2 * 3 + 1 == 7", True),
-    ("2 ** 3 == 8", True),
-    ("7 % 4 >= 3", True),
-    ("-1 < 0", True),
-    ("1 < 2 ? true : false", True),
-    ("'a' + 'b' == ab", True),
-]
+from tests.support.cases.rows import rows
 
 
-@pytest.mark.parametrize(("text", "expected"), WHEN)
+@rows("embedded/engine/expr/expressions")
 def test_a_when_is_true_or_false(text: str, expected: bool | None) -> None:
     if expected is None:
         with pytest.raises(ExpressionError):
@@ -55,24 +26,7 @@ def test_a_when_is_true_or_false(text: str, expected: bool | None) -> None:
         assert evaluate_when(text) is expected
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("==", "Invalid 'when' expression '=='"),
-        ("a ==", "Unexpected end"),
-        ("a == b)", "unexpected ')'"),
-        ("{{steps.a.outputs.result}} == 1", "wrapping the affected expression in quotes"),
-        ("5", "Expected boolean evaluation for '5'"),
-        ("heads", "Expected boolean evaluation for 'heads'. Got heads"),
-        ("1 > a", "cannot compare"),
-        ("a && true", "neither true nor false"),
-        ("release.candidate == x", "not a plain word"),
-        ("1 / 0 == 1", "zero"),
-        ("'a' =~ '('", "bad regular expression"),
-        ("x in y", "needs a list"),
-        ("'2026-11-22T03:21:49Z' =~ 'T'", "Failed to evaluate 'when' expresion"),
-    ],
-)
+@rows("embedded/engine/expr/expressions")
 def test_a_bad_when_says_what_is_wrong(text: str, part: str) -> None:
     with pytest.raises(ExpressionError) as error:
         evaluate_when(text)
@@ -88,60 +42,19 @@ def test_any_text_as_a_when_is_answered_or_refused(text: str) -> None:
 LAST = {"lastRetry": {"exitCode": "137", "status": "Failed", "duration": "2.5", "message": "OOMKilled (exit code 137)"}}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("asInt(lastRetry.exitCode) > 1", True),
-        ("lastRetry.exitCode != '1' && lastRetry.status == \"Failed\"", True),
-        ("lastRetry.exitCode in ['1', '137']", True),
-        ("lastRetry.exitCode not in ['1', '137']", False),
-        ("lastRetry.message contains 'OOM'", True),
-        ("lastRetry.message startsWith 'OOM' and not (lastRetry.message endsWith 'x')", True),
-        ("lastRetry.message matches '^OOM.*137'", True),
-        ("asFloat(lastRetry.duration) < 2 || lastRetry['status'] == 'Failed'", True),
-        ("asInt(lastRetry.exitCode) >= 128 ? true : false", True),
-        ("len(lastRetry.message) > 3", True),
-        ("lower(lastRetry.status) == 'failed'", True),
-        ("[1, 2, 3][1] == 2", True),
-        ("nil ?? true", True),
-        ("!(true || false)", False),
-        ("asInt(lastRetry.exitCode) % 128 == 9", True),
-    ],
-)
+@rows("embedded/engine/expr/expressions")
 def test_an_expression_about_the_last_attempt(text: str, expected: bool) -> None:
     assert evaluate_condition(text, LAST) is expected
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("lastRetry.exitCode > 1", "cannot compare"),
-        ("asInt(lastRetry.status) > 1", "asInt"),
-        ("retries > 1", "unknown name retries"),
-        ("lastRetry.code + 1 == 1", "needs two numbers"),
-        ("now() > 1", "unknown function now"),
-        ("asInt(1, 2) > 1", "takes one argument"),
-        ("lastRetry.status", "must give true or false"),
-        ("(1", "expected ')'"),
-        ("[1][5] == 1", "out of range"),
-    ],
-)
+@rows("embedded/engine/expr/expressions")
 def test_a_bad_expression_says_what_is_wrong(text: str, part: str) -> None:
     with pytest.raises(ExpressionError) as error:
         evaluate_condition(text, LAST)
     assert part in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "phases", "expected"),
-    [
-        ("a", {"a": "Succeeded"}, True),
-        ("a.Failed", {"a": "Succeeded"}, False),
-        ("a.Succeeded && b.Failed", {"a": "Succeeded", "b": "Failed"}, True),
-        ("(step-a.Failed || step-b.Failed) && !c.Failed", {"step-a": "", "step-b": "Failed", "c": ""}, True),
-        ("a || b && c", {"a": "Succeeded", "b": "", "c": ""}, True),
-    ],
-)
+@rows("embedded/engine/expr/expressions")
 def test_depends_is_logic_over_results(text: str, phases: dict[str, str], expected: bool) -> None:
     depends = read_depends(text)
     assert set(depends.tasks) == set(phases)
@@ -154,18 +67,7 @@ def test_bad_depends_is_refused(text: str) -> None:
         read_depends(text)
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"count": "3"}, ["0", "1", "2"]),
-        ({"count": 2, "start": 5}, ["5", "6"]),
-        ({"start": "1", "end": "3"}, ["1", "2", "3"]),
-        ({"start": 3, "end": 1}, ["3", "2", "1"]),
-        ({"count": 0}, []),
-        ({"count": 2, "format": "node-%02X"}, ["node-00", "node-01"]),
-        ({"start": 9, "end": 10, "format": "%03d|%x|%o|%b|%%|%v"}, ["009|9|11|1001|%|9", "010|a|12|1010|%|10"]),
-    ],
-)
+@rows("embedded/engine/expr/expressions")
 def test_a_sequence_counts_up_and_down(spec: dict[str, object], expected: list[str]) -> None:
     assert sequence(spec) == expected
 
@@ -176,15 +78,7 @@ def test_a_format_for_something_else_than_whole_numbers_is_refused(pattern: str)
         go_format(pattern, 1)
 
 
-@pytest.mark.parametrize(
-    ("source", "names", "items"),
-    [
-        ('["a", 1, 2.5, true]', ["s(0:a)", "s(1:1)", "s(2:2.5)", "s(3:true)"], ["a", "1", "2.5", "true"]),
-        ('[{"name": "x", "group": "dev"}]', ["s(0:group:dev,name:x)"], ['{"group":"dev","name":"x"}']),
-        ('[["a", 1]]', ["s(0:[a 1])"], ['["a",1]']),
-        ("[]", [], []),
-    ],
-)
+@rows("embedded/engine/expr/expressions")
 def test_items_name_their_nodes(source: str, names: list[str], items: list[str]) -> None:
     found = instances("wf", "s", "parameter", source)
     assert [instance.node_name for instance in found] == names
@@ -228,16 +122,7 @@ def test_bad_durations_are_refused(text: str) -> None:
         seconds_of(text)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (2.0, "2 seconds"),
-        (1.0, "1 second"),
-        (90.0, "1 minute 30 seconds"),
-        (3661.0, "1 hour 1 minute"),
-        (0.5, "500 milliseconds"),
-    ],
-)
+@rows("embedded/engine/expr/expressions")
 def test_durations_in_words(seconds: float, text: str) -> None:
     assert spoken(seconds) == text
 
@@ -251,17 +136,7 @@ def test_tags_are_found_and_replaced() -> None:
         substitute_strictly("{{c}}", known)
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("{.status.phase}", "Done"),
-        (".status.conditions[1].type", "B"),
-        ("{.metadata['a/b']}", "1"),
-        ("{.status.conditions[9].type}", None),
-        ("{.status.none}", None),
-        ("{.status}", '{"conditions":[{"type":"A"},{"type":"B"}],"phase":"Done"}'),
-    ],
-)
+@rows("embedded/engine/expr/expressions")
 def test_outputs_are_read_from_applied_objects(path: str, expected: str | None) -> None:
     found = {"metadata": {"a/b": 1}, "status": {"phase": "Done", "conditions": [{"type": "A"}, {"type": "B"}]}}
     assert read_json_path(found, path) == expected
