@@ -48,8 +48,7 @@ def programs_archive(home: Path) -> Path:
     It lies in `<home>/programs/<digest of its content>/programs.pyz`, so a running pod keeps the archive it started
     with. Each module is there as source and compiled for this Python; another Python takes the source.
 
-    Args:
-        home: PRIMUS_HOME.
+    It lies in PRIMUS_HOME, `home`.
 
     Raises:
         Unavailable: the archive cannot be written.
@@ -115,9 +114,7 @@ def _archive(sources: dict[str, bytes]) -> bytes:
 def compiled(name: str, source: bytes) -> bytes:
     """Content of the `.pyc` of a module whose source never changes: the same bytes for the same Python.
 
-    Args:
-        name: the file that tracebacks name.
-        source: its content.
+    `name` is the file that tracebacks name.
 
     Raises:
         SyntaxError: this Python does not understand it.

@@ -49,8 +49,7 @@ class Recipe:
 def programs(scratch: Path) -> Recipe:
     """The programs for pods: `primus-programs`, with a Python and nothing else; no shell.
 
-    Args:
-        scratch: a folder where the program archive may be built.
+    The program archive may be built in `scratch`.
     """
     python, components = _python()
     settings = _settings(PROGRAMS, "brings the programs into pods, runs gates and coordinators")
@@ -137,10 +136,7 @@ class Built:
 def build(image: str, out: Path, names: Sequence[str] = ()) -> Built:
     """Write `<image>.tar` and `<image>.cdx.json` into a folder.
 
-    Args:
-        image: `programs` or `control`.
-        out: the folder; it is made where it does not exist.
-        names: what the image is called; empty: as shipped profiles call it.
+    `names` is what the image is called; empty: as shipped profiles call it.
 
     Raises:
         PrimusError: this environment does not have what the image needs.

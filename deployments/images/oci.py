@@ -127,9 +127,7 @@ class Blob:
 def configuration(settings: dict[str, Any], layers: Sequence[Blob]) -> Blob:
     """The image's configuration.
 
-    Args:
-        settings: its `config`: user, entry point, environment.
-        layers: the lowest first.
+    `settings` is its `config` (user, entry point, environment); the lowest layer stands first.
     """
     machine = platform.machine()
     written = datetime.fromtimestamp(moment(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -169,11 +167,7 @@ def written(layers: Sequence[Layer], folder: Path) -> Generator[list[Blob]]:
 def write(path: Path, settings: dict[str, Any], layers: Sequence[Layer], names: Sequence[str]) -> str:
     """Write the image's archive, whole or not at all; the digest of its manifest.
 
-    Args:
-        path: of the archive.
-        settings: the image's `config`.
-        layers: the lowest first.
-        names: what the image is called, e.g. `primus-flows/programs:0.1`.
+    `settings` is the image's `config`, the lowest layer stands first, and names are like `primus-flows/programs:0.1`.
 
     Raises:
         OSError: it cannot be written.

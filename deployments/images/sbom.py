@@ -22,12 +22,8 @@ def document(
 ) -> bytes:
     """The list as JSON.
 
-    Args:
-        name: of the image.
-        version: of the product.
-        digest: of the image's manifest, `sha256:…`.
-        components: all that may own files; those that own none are left out.
-        places: component of each file by its path, one mapping a layer.
+    `digest` is that of the image's manifest, `places` the component of each file by its path, one mapping a layer.
+    Components that own no file are left out.
     """
     owned: dict[str, set[str]] = {}
     for layer in places:

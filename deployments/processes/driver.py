@@ -51,12 +51,7 @@ def prepare_driver(home: Path, api_url: str) -> Driver:
 
 
 class ServedDriver:
-    """A driver that the home's flow runner starts, for a flow run of the deployment `train`; plain where it does not.
-
-    Args:
-        home: PRIMUS_HOME.
-        api_url: address of the Prefect server.
-    """
+    """A driver that the home's flow runner starts, for a flow run of `train`; one of our own where it does not."""
 
     def __init__(self, home: Path, api_url: str) -> None:
         self._home, self._api_url = home, api_url
@@ -84,10 +79,8 @@ class ServedDriver:
 class OwnDriver:
     """A driver that this home starts: a process that imports while we check the request, or one that the nursery forks.
 
-    Args:
-        home: PRIMUS_HOME.
-        api_url: address of the Prefect server.
-        forked: leave it to the nursery; where that turns out not to fit, a process is started when the run is known.
+    With `forked` it is left to the nursery; where that turns out not to fit, a process is started when the run is
+    known.
     """
 
     def __init__(self, home: Path, api_url: str, *, forked: bool = False) -> None:
@@ -151,11 +144,7 @@ def driver_pid(home: Path, run: str) -> int | None:
 def driver_of(run: str, lease: Lease | None, home: Path, now: float) -> DriverSight:
     """The driver of the run, wherever it is: the holder of its lease, or a process of this home that holds none yet.
 
-    Args:
-        run: name of the run.
-        lease: the run's, as the ledger has it.
-        home: PRIMUS_HOME.
-        now: Unix seconds; a holder on another machine counts as living until its lease runs out.
+    `now` is in Unix seconds: a holder on another machine counts as living until its lease runs out.
     """
     starting, here = driver_pid(home, run), socket.gethostname()
     path = home / "runs" / run / "driver.log"

@@ -42,9 +42,7 @@ LONGEST_STEM = 21
 def run_plain(flow_run: str, entrypoint: str) -> int:
     """Run a flow run that trains nothing to its end; 0 where the server let it run, however it ended.
 
-    Args:
-        flow_run: its id, claimed for this process.
-        entrypoint: module path of its flow, as the runner offered it.
+    The flow run is claimed for this process; `entrypoint` is the module path of its flow, as the runner offered it.
     """
     from prefect.exceptions import Abort, Pause
     from prefect.flow_engine import run_flow

@@ -49,8 +49,7 @@ def warm(*modules: str) -> None:
 def end_with(drive: Callable[[], int]) -> NoReturn:
     """Drive in a new session and end this process with the result, without unwinding into the code that forked it.
 
-    Args:
-        drive: the work; its result is the exit code, 1 where it raises.
+    The exit code is what `drive` returns, 1 where it raises.
     """
     code = 1
     try:
@@ -108,12 +107,7 @@ def stop_nursery(home: Path) -> bool:
 def forked_driver(home: Path, api_url: str, run: str, log: Path, environment: Mapping[str, str]) -> int | None:
     """Pid of a driver of `run` forked by the nursery; None where no nursery that fits answers.
 
-    Args:
-        home: PRIMUS_HOME.
-        api_url: address of the Prefect server the driver must use.
-        run: name of the run.
-        log: file that takes the driver's output.
-        environment: the driver's whole environment.
+    `environment` is the driver's whole environment, `log` takes its output.
     """
     found = recorded(home / PID_FILE)
     if found is None or found.detail != f"{api_url} {code_stamp()}":
@@ -240,9 +234,7 @@ class Drivers:
     def start(self, flow_run: str, entrypoint: str = "") -> int:
         """Fork a process for a flow run; its pid.
 
-        Args:
-            flow_run: its id.
-            entrypoint: module path of its flow; "": it is a training run.
+        `entrypoint` is the module path of its flow; "": it is a training run.
 
         Raises:
             Permanent: the process that forks is gone; so should this one be.

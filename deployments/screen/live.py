@@ -82,12 +82,9 @@ def trend_of(steps: Sequence[StepRow]) -> Trend:
 def screen(status: Json, trend: Trend, now: float, width: int, height: int = 0) -> RenderableType:
     """The run on one screen.
 
-    Args:
-        status: the document of `primus status`, with or without pods and goodput.
-        trend: its newest steps.
-        now: Unix seconds.
-        width: characters in a line.
-        height: lines of the terminal; 0: as many as it takes. Where it takes more, older incidents and attempts go.
+    `status` is the document of `primus status`, with or without pods and goodput, `now` in Unix seconds, a line has
+    `width` characters. Where it takes more than `height` lines (0: as many as it takes), older incidents and
+    attempts go.
     """
     waiting = [item for item in status["approvals"] if item["state"] == "waiting"]
     top = [
@@ -219,11 +216,7 @@ class Teller(Protocol):
 def follow(run: str, settings: Settings, ledger: Ledger, teller: Teller | None = None) -> RunState:
     """Show what happens to the run until it ends, or until it has lost its driver.
 
-    Args:
-        run: its name.
-        settings: of this process.
-        ledger: where it stands.
-        teller: who shows it; None: a line for everything that happens.
+    `teller` shows it; None: a line for everything that happens.
 
     Returns:
         The state it ended in; UNKNOWN where nobody drives it any more (the line to continue it was said).
@@ -317,13 +310,7 @@ def _incident_line(incident: IncidentRecord) -> str:
 
 
 class Screen:
-    """Draws the run while it is watched; a `Teller`.
-
-    Args:
-        settings: of this process.
-        ledger: where the run stands.
-        live: what is drawn on.
-    """
+    """Draws the run while it is watched; a `Teller`."""
 
     def __init__(self, settings: Settings, ledger: Ledger, live: Live) -> None:
         self._settings, self._ledger, self._live = settings, ledger, live

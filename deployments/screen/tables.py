@@ -42,12 +42,8 @@ def table(rows: Rows, columns: Sequence[str]) -> str:
 def fitted(rows: Rows, columns: Sequence[str], width: int, *, giving: str, dropped: Sequence[str] = ()) -> str:
     """The same in at most `width` characters.
 
-    Args:
-        rows: what is shown.
-        columns: in which order.
-        width: of the terminal; 0: as wide as it is.
-        giving: the column that is cut.
-        dropped: columns that are left out one after the other where cutting is not enough.
+    Width 0: as wide as it is. The column `giving` is cut; where that is not enough, those of `dropped` are left out one
+    after the other.
     """
     kept, spare = list(columns), list(dropped)
     while True:

@@ -89,10 +89,7 @@ def decoded(reply: Reply, what: str) -> dict[str, Any]:
 class ApiServer:
     """One API server. Thread-safe; connects at the first request.
 
-    Args:
-        load: reads the configuration; called again when credentials were refused.
-        clock: monotonic seconds.
-        sleep: waits.
+    `load` reads the configuration, and again when credentials were refused; `clock` tells monotonic seconds.
     """
 
     def __init__(
@@ -148,9 +145,7 @@ class ApiServer:
     def lines(self, request: Request, silence_seconds: float) -> Generator[Iterator[bytes]]:
         """The lines of an endless answer, without their newline, as they come; ends when the server ends it.
 
-        Args:
-            request: what to ask.
-            silence_seconds: ends quietly after so long without a byte.
+        It ends quietly after `silence_seconds` without a byte.
 
         Raises:
             Unavailable: broken connection, also between two lines.
@@ -308,9 +303,7 @@ def _as_unavailable(what: str) -> Generator[None]:
 class Starting:
     """Distinguishes a refusal by a server that has just started from a lasting one. Thread-safe.
 
-    Args:
-        readiness: status of the answer at `READY_PATH`; None where none comes.
-        clock: monotonic seconds.
+    `readiness` asks for the answer's status at `READY_PATH` (None where none comes), `clock` for monotonic seconds.
     """
 
     def __init__(self, readiness: Callable[[], int | None], clock: Callable[[], float]) -> None:
@@ -321,10 +314,7 @@ class Starting:
     def excuse(self, code: int, body: bytes, what: str) -> Unavailable | None:
         """The error that says to ask later; None where the answer stands, whatever it is.
 
-        Args:
-            code: HTTP status.
-            body: the answer's body.
-            what: what was asked, for the message.
+        `what` was asked, for the message.
         """
         if not refuses_rights(code, body) or not self._starts():
             return None

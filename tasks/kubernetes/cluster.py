@@ -47,9 +47,7 @@ _UNREACHED = "error trying to reach service"
 class KubernetesCluster:
     """Satisfies `tasks.cluster.Cluster`. Connects at the first call; safe for many threads.
 
-    Args:
-        profile: the cluster; `context` and `namespace` say where.
-        server: the API server; None: what the kubeconfig or the pod's service account names.
+    Without a `server` it is the one that the kubeconfig or the pod's service account names.
     """
 
     def __init__(self, profile: ClusterProfile, server: ApiServer | None = None) -> None:
@@ -245,11 +243,7 @@ class KubernetesCluster:
 def reaches(server: ApiServer, namespace: str, pod: str, timeout_seconds: float) -> bool | None:
     """Whether the pod's kubelet answers: one line of its log is asked for, and what it says does not matter.
 
-    Args:
-        server: the API server.
-        namespace: the pod's.
-        pod: its name.
-        timeout_seconds: of the question; a second one of the same limit tells a slow kubelet from a slow API server.
+    A second question with the same limit tells a slow kubelet from a slow API server.
 
     Returns:
         False: the API server says or shows that the kubelet does not answer it. None: nothing can be said, because the

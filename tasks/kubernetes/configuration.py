@@ -22,9 +22,7 @@ kubernetes_config = cast(Any, kubernetes.config)
 def configuration_of(context: str, environ: Mapping[str, str] = os.environ) -> Configuration:
     """What the official client reads: a kubeconfig's context, or the service account of the pod we run in.
 
-    Args:
-        context: name of the context; "" for the current one, or in-cluster where there is no kubeconfig.
-        environ: where KUBECONFIG is looked up.
+    "" is the current context, or in-cluster where there is no kubeconfig.
 
     Raises:
         Permanent: there is neither, or it is broken.
@@ -46,9 +44,7 @@ def configuration_of(context: str, environ: Mapping[str, str] = os.environ) -> C
 def context_of(context: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
     """Name of a context and the namespace it stands in; ("", "default") where there is no kubeconfig.
 
-    Args:
-        context: name of the context; "" for the current one.
-        environ: where KUBECONFIG is looked up.
+    "" is the current one.
 
     Raises:
         ProfileError: there is no kubeconfig that can be read, or it has no such context.

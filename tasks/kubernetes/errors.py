@@ -64,11 +64,7 @@ def retry_after_seconds(headers: Mapping[str, str], status: dict[str, Any], othe
 def failure(code: int, headers: Mapping[str, str], body: bytes, what: str) -> PrimusError:
     """The error that an unsuccessful answer means.
 
-    Args:
-        code: HTTP status, 400 or more.
-        headers: the answer's headers.
-        body: the answer's body; a `Status` object, or text of a proxy.
-        what: what was asked, e.g. `apply JobSet demo-a1`.
+    The body is a `Status` object, or text of a proxy; `what` was asked, e.g. `apply JobSet demo-a1`.
     """
     status = parse_status(body)
     message = str(status.get("message") or body[:300].decode("utf-8", "replace").strip() or "no explanation")

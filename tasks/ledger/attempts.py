@@ -65,9 +65,7 @@ class AttemptLedger(LedgerPart):
     def add_checkpoint(self, fencing: int | None, record: CheckpointRecord) -> None:
         """Write what was found; the same finding about the same checkpoint again adds nothing.
 
-        Args:
-            fencing: the driver's number; None where somebody else looked.
-            record: what was found.
+        `fencing` is the driver's number; None where somebody else looked.
 
         Raises:
             Fenced.
@@ -93,9 +91,7 @@ class AttemptLedger(LedgerPart):
     def add_marks(self, fencing: int | None, marks: Sequence[MarkRecord]) -> None:
         """Write moments of one run; the same kind at the same time in one attempt is one moment.
 
-        Args:
-            fencing: the driver's number; None where somebody else saw it (a fault that was injected).
-            marks: moments, all of the same run.
+        `fencing` is the driver's number; None where somebody else saw it (a fault that was injected).
 
         Raises:
             Fenced.

@@ -64,10 +64,7 @@ class NodeLedger(LedgerPart):
     def set_node(self, record: NodeRecord, *, run: str = "", fencing: int | None = None) -> None:
         """Write what we did to a node, before it is done; the same state since the same time is written once.
 
-        Args:
-            record: the node's new state.
-            run: the run that asked for it.
-            fencing: number of that run's driver; None: a person or the monitor.
+        `run` asked for it, and `fencing` is the number of its driver; None: a person or the monitor.
 
         Raises:
             Fenced.

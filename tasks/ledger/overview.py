@@ -65,10 +65,8 @@ class OverviewLedger(LedgerPart):
     def run_lines(self, states: Sequence[RunState] = (), since: float = 0.0, limit: int = 0) -> list[RunLine]:
         """Runs, the newest last.
 
-        Args:
-            states: in one of these states; empty: in any.
-            since: that lived at this moment (Unix seconds) or later.
-            limit: at most so many, the newest ones; 0: all.
+        In one of these states (empty: in any), that lived at `since` (Unix seconds) or later; the newest `limit` of
+        them (0: all).
         """
         wanted: list[ColumnElement[bool]] = []
         if states:
@@ -168,10 +166,7 @@ class OverviewLedger(LedgerPart):
     def window(self, cluster: str, since: float, until: float) -> LedgerWindow:
         """What is known of every run of the cluster that lived in [since, until].
 
-        Args:
-            cluster: name of the cluster profile; "": of all clusters.
-            since: Unix seconds.
-            until: Unix seconds.
+        Both are Unix seconds; a cluster "" means all clusters.
         """
         lived = [RUNS.c.created_at < until, or_(RUNS.c.ended_at.is_(None), RUNS.c.ended_at > since)]
         if cluster:

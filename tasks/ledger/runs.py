@@ -181,11 +181,8 @@ class RunLedger(LedgerPart):
 
         A free, released or expired lease is taken, one's own too, and at once one whose holder is proven dead.
 
-        Args:
-            run: the run's name.
-            driver: who asks.
-            now: seconds since the epoch.
-            alive: whether a driver lives: False is proof of death on this host, None means that nobody can tell.
+        `now` is in Unix seconds. `alive` says whether a driver lives: False is proof of death on this host, None means
+        that nobody can tell.
 
         Raises:
             Conflict: somebody else drives it; the message names the holder.

@@ -23,10 +23,7 @@ _FIRST_SCHEMA = "0013"
 def prepare(engine: Engine, path: Path | None, now: float) -> None:
     """Make the tables what this program expects; costs one query where they are.
 
-    Args:
-        engine: the database.
-        path: its file; None for PostgreSQL.
-        now: seconds since the epoch.
+    `path` is the file of the database (None for PostgreSQL), `now` in Unix seconds.
 
     Raises:
         Permanent: a newer program wrote this ledger, or a development version before the first release.

@@ -98,10 +98,7 @@ class StoryLedger(LedgerPart):
     def history(self, run: str | None = None, since: float = 0.0, limit: int = 0) -> Iterable[HistoryLine]:
         """Every write at `since` or later, oldest first, read in pages so that a long history fits in memory.
 
-        Args:
-            run: of this run; None: of all.
-            since: Unix seconds.
-            limit: at most so many, the newest ones; 0: all.
+        `since` is in Unix seconds. Of this run (None: of all), at most the newest `limit` ones (0: all).
 
         Raises:
             Unavailable: also between two pages.

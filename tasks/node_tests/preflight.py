@@ -113,9 +113,7 @@ def _cursor(cluster: str, key: str) -> str:
 def run_preflight(plan: PreflightPlan, tell: Callable[[str, int], None]) -> list[NodeResult]:
     """Create the workflow, follow it to its end, and read what every node reported.
 
-    Args:
-        plan: what is tested.
-        tell: gets the workflow's phase and how many nodes have told, after each change.
+    `tell` gets the workflow's phase and how many nodes have told, after each change.
 
     Raises:
         Foreign: the workflow of that name is another ledger's.

@@ -39,10 +39,7 @@ class _Pod:
 class Claims:
     """The claims of one test.
 
-    Args:
-        test: name of its workflow.
-        now: Unix seconds.
-        wait: for so many seconds.
+    They belong to the workflow called `test`; `now` tells Unix seconds.
     """
 
     def __init__(self, test: str, now: Callable[[], float], wait: Callable[[float], object] = time.sleep) -> None:

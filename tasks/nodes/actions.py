@@ -34,9 +34,7 @@ def settle_findings(profile: ClusterProfile, findings: Sequence[NodeFinding], de
 def orders_of(settlement: Settlement, nodes: Callable[[str], Node | None]) -> list[Order]:
     """The marks that a settlement asks for.
 
-    Args:
-        settlement: as it stands in the ledger.
-        nodes: a node as it was seen last, by its name.
+    `nodes` gives a node as it was seen last, by its name.
     """
     now = world().now()
     return [

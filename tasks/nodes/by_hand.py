@@ -51,10 +51,7 @@ class Leaving:
 def take_out(resolved: Resolved, leaving: Leaving, *, allowed: bool) -> str:
     """Write that nodes leave service, before anything is done to them: all of them, or none where the brake trips.
 
-    Args:
-        resolved: the run's profile; its pool and the limits of its cluster count.
-        leaving: which, why, and for which incident.
-        allowed: a person said that it may be more than the brake allows.
+    `allowed`: a person said that it may be more than the brake allows.
 
     Returns:
         Why the brake tripped; "" where every node is out. Safe to repeat.
@@ -141,10 +138,7 @@ def people_of(cluster: str) -> str:
 def cordon(profile: ClusterProfile, node: str, why: str) -> str:
     """Keep new pods and new attempts away from a node; what runs there goes on.
 
-    Args:
-        profile: the node's cluster.
-        node: its name.
-        why: in words, with who said it.
+    `why` says it in words, with who said it.
 
     Returns:
         What was done, in words.

@@ -39,9 +39,7 @@ def users(profile: ClusterProfile) -> dict[str, str]:
 def using_gpus(pods: Iterable[Pod], names: set[str]) -> dict[str, str]:
     """Node -> the pod that uses its GPUs, of pods that live.
 
-    Args:
-        pods: in any order.
-        names: of the extended resources that count GPUs.
+    `names` are those of the extended resources that count GPUs.
     """
     living = (pod for pod in pods if pod.node and pod.lives)
     using = (pod for pod in living if pod.trains or any(pod.requests.get(name, "0") != "0" for name in names))
@@ -100,8 +98,7 @@ def give_nodes_back(nodes: Sequence[str], owner: str) -> None:
 def free_expired(nodes: Iterable[Manifest] | None = None) -> list[str]:
     """Release every node whose hold has expired, whichever owner set it; returns their names.
 
-    Args:
-        nodes: Node objects; None: they are listed.
+    Without `nodes` they are listed.
 
     Raises:
         Unavailable, Refused.

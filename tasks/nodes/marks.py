@@ -73,11 +73,7 @@ def mark_of(finding: NodeFinding, now: float) -> Mark:
 def set_mark(cluster: Cluster, node: str, mark: Mark, seen: Node | None = None) -> bool:
     """Set the mark; False where there is no such node.
 
-    Args:
-        cluster: where.
-        node: its name.
-        mark: what is to stand there.
-        seen: the node as it was seen last, which saves reading it first; None: it is read.
+    `seen` is the node as it was seen last, which saves reading it first.
 
     Raises:
         Unavailable: somebody changes the node all the time, or no answer.
@@ -153,10 +149,7 @@ class Marked:
 class Marker:
     """Sets marks in the background, several at once. Use it in a `with` block, which waits for what is under way.
 
-    Args:
-        cluster: where the nodes are.
-        lanes: how many at once.
-        wake: called whenever one has come to an end.
+    Up to `lanes` at once; `wake` is called whenever one has come to an end.
     """
 
     cluster: Cluster
@@ -238,9 +231,7 @@ class VerdictMark:
 def tell_nodes(told: Sequence[VerdictMark], failed: Callable[[str, str], None]) -> None:
     """Write them, several at once; a node that is gone is left out.
 
-    Args:
-        told: one a node.
-        failed: gets a node and why it could not be written; the ledger has it, and the next test writes it again.
+    `failed` gets a node and why it could not be written; the ledger has it, and the next test writes it again.
     """
     cluster = current()  # before threads: the current one is this context's
 

@@ -15,9 +15,7 @@ from workflows.model.queues import cluster_queue_of, local_queue_of
 def open_living_cluster(context: str, namespace: str) -> Cluster:
     """A cluster that has no profile yet. Nothing is asked until the first call.
 
-    Args:
-        context: of the kubeconfig; "" for the current one, or the pod's service account.
-        namespace: where runs are to live.
+    The context "" is the current one, or the pod's service account.
     """
     from tasks.kubernetes.cluster import KubernetesCluster  # noqa: PLC0415 - half a second that other commands need not pay
 

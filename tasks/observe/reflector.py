@@ -100,11 +100,7 @@ def words_of(error: Exception) -> str:
 class NodeWatch:
     """The table of nodes. Thread-safe; use it in a `with` block.
 
-    Args:
-        cluster: where the nodes are.
-        profile: whose pools count.
-        now: Unix seconds.
-        wake: called after every change, from the reading thread.
+    `now` tells Unix seconds; `wake` is called after every change, from the reading thread.
     """
 
     def __init__(
@@ -231,12 +227,7 @@ class Bell:
 
 
 class JobSetWatch:
-    """The table of JobSets. Thread-safe; use it in a `with` block.
-
-    Args:
-        cluster: where the JobSets are.
-        now: Unix seconds.
-    """
+    """The table of JobSets. Thread-safe; use it in a `with` block. `now` tells Unix seconds."""
 
     def __init__(self, cluster: Cluster, now: Callable[[], float]) -> None:
         self.reflector = Reflector(cluster, "JobSet", SELECTOR, self._pace, self._note, self._heard, self._failed)

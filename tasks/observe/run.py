@@ -74,11 +74,7 @@ class Queues:
 def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantined: Mapping[str, str]) -> ClusterSight:
     """What the cluster has of an attempt. More is read only where something does not run yet.
 
-    Args:
-        cluster: where the run trains.
-        resolved: the run's profile.
-        attempt: its newest attempt.
-        quarantined: nodes that we took out of service, each with the reason.
+    `quarantined` are the nodes that we took out of service, each with the reason.
 
     Raises:
         Unavailable: the cluster does not answer.
@@ -131,9 +127,7 @@ def _events(reader: ObjectReader, name: str) -> list[Event]:
 def look_at_queues(reader: ObjectReader, queue: str = "") -> Queues:
     """Kueue's objects as far as they may be read.
 
-    Args:
-        reader: of the cluster.
-        queue: a LocalQueue whose ClusterQueue is wanted; "" for those of all LocalQueues.
+    `queue` is a LocalQueue whose ClusterQueue is wanted; "" for those of all LocalQueues.
 
     Raises:
         Unavailable: the cluster does not answer.

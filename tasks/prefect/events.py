@@ -191,10 +191,7 @@ class ConsoleServer:
     def put(self, flow_run: str | None, sheet: Sheet, known: str = "") -> str:
         """Write an artifact, or write over the one that stands there; its id.
 
-        Args:
-            flow_run: that it belongs to; None: it stands by itself.
-            sheet: what it says.
-            known: its id, where the caller remembers it.
+        It belongs to `flow_run` (None: it stands by itself); `known` is its id, where the caller remembers it.
         """
         with reached():
             identity = known or self._artifact(flow_run, sheet.key)

@@ -92,11 +92,7 @@ class Steps:
 class RunPages:
     """The pages of one run; one thread works with it.
 
-    Args:
-        ledger: where the run's story stands.
-        run: its name.
-        flow_run: id of the flow run that shows them.
-        writer: what they say.
+    `flow_run` shows them.
     """
 
     def __init__(self, ledger: Ledger, run: str, flow_run: str, writer: Writer) -> None:

@@ -86,9 +86,7 @@ def own_url(home: Path) -> str | None:
 def ensure_server(home: Path, started: Callable[[str], None] = lambda url: None) -> str:
     """Address of a server that answers; starts one where none is named and none lives.
 
-    Args:
-        home: PRIMUS_HOME.
-        started: called with the address of a server that was just started, while it is still warming up.
+    `started` is called with the address of a server that was just started, while it is still warming up.
 
     Raises:
         Unavailable: it does not answer; its log is named.

@@ -99,9 +99,7 @@ def alive(home: Path, service: Service) -> Recorded | None:
 def serving(home: Path, api_url: str | None = None) -> str:
     """Id of the `train` deployment that the living runner of this home serves; "" where none does.
 
-    Args:
-        home: PRIMUS_HOME.
-        api_url: only a runner for the server at this address counts; None: any.
+    With an `api_url`, only a runner for the server at this address counts.
     """
     runner, ready = alive(home, Service.RUNNER), recorded(home / READY)
     if runner is None or ready is None or ready.pid != runner.pid:
@@ -120,10 +118,7 @@ def up(home: Path, cluster: str, told: Callable[[str], None]) -> str:
 
     A runner or a loop of an older state of the code, or of another cluster, is replaced: training goes on meanwhile.
 
-    Args:
-        home: PRIMUS_HOME.
-        cluster: name or path of the cluster profile to serve and watch.
-        told: gets a line for each process that is started.
+    `told` gets a line for each process that is started.
 
     Raises:
         Unavailable: something does not start; its log is named.
@@ -244,10 +239,7 @@ def ask_runner(home: Path, run: str, why: str) -> bool:
 
     The flow run that the run had goes on, so that one page tells the whole run. Safe to repeat.
 
-    Args:
-        home: PRIMUS_HOME.
-        run: its name; it stands in the ledger.
-        why: what the flow run's state says.
+    The run stands in the ledger; `why` is what the flow run's state says.
 
     Raises:
         Unavailable: the server does not take it.

@@ -160,12 +160,7 @@ def node_candidates(resolved: Resolved, run: str, attempt: int) -> list[NodeCand
 
 
 class PoolRoom:
-    """What the pool has for an attempt with a cordoned or slow node.
-
-    Args:
-        resolved: the run's profile.
-        attempt: which.
-    """
+    """What the pool has for an attempt with a cordoned or slow node."""
 
     def __init__(self, resolved: Resolved, attempt: AttemptRecord) -> None:
         self._resolved, self._attempt = resolved, attempt

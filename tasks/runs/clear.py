@@ -25,9 +25,7 @@ from workflows.model.records import AttemptRecord
 def begin_to_clear(attempt: AttemptRecord, dead_nodes: tuple[str, ...]) -> str:
     """End everything of the attempt without waiting; before new ranks start, `clear_attempt` waits for its end.
 
-    Args:
-        attempt: which; its pods have nothing to save.
-        dead_nodes: known to be dead already; their pods are removed. Nobody is asked about others here.
+    Pods of nodes that are known to be dead already are removed; nobody is asked about other nodes here.
 
     Raises:
         Conflict: the objects of that name are not ours.
@@ -43,11 +41,8 @@ def begin_to_clear(attempt: AttemptRecord, dead_nodes: tuple[str, ...]) -> str:
 def clear_attempt(resolved: Resolved, attempt: AttemptRecord, grace_seconds: float, dead_nodes: tuple[str, ...]) -> str:
     """End everything of the attempt and wait until its pods are gone or their nodes are proven dead.
 
-    Args:
-        resolved: the run's profile.
-        attempt: which.
-        grace_seconds: for its pods to save.
-        dead_nodes: known to be dead already; those that are not ready and do not answer either count as well.
+    Its pods get `grace_seconds` to save. Nodes that are not ready and do not answer count as dead, beside those known
+    to be.
 
     Raises:
         Conflict: the objects of that name are not ours.

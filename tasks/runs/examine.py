@@ -211,10 +211,6 @@ def lacking(rows: Sequence[StepRow], known: Sequence[StepRow]) -> list[StepRow]:
 
     Another rank may have told a step, at its own time: a step that this one has done for the second time is lacking
     only where fewer than two are known.
-
-    Args:
-        rows: of the rank, any order.
-        known: what was told meanwhile.
     """
     told, done = Counter(row.step for row in known), Counter[int]()
     found: list[StepRow] = []

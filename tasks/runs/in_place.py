@@ -43,11 +43,7 @@ _CHANGING = frozenset({STRAGGLERS_MARK, SLOWER_MARK, JUMP_MARK})
 
 
 class IncidentWriter:
-    """Writes what is new of a gang into the ledger, each thing once.
-
-    Args:
-        attempt: whose gang.
-    """
+    """Writes what is new of a gang into the ledger, each thing once."""
 
     def __init__(self, attempt: AttemptRecord) -> None:
         self._attempt = attempt
@@ -136,11 +132,7 @@ def _lasts(note: IncidentRecord, over_at: float | None) -> IncidentRecord:
 
 
 class Notes:
-    """The incidents without action that are known of one attempt.
-
-    Args:
-        attempt: whose gang.
-    """
+    """The incidents without action that are known of one attempt."""
 
     def __init__(self, attempt: AttemptRecord) -> None:
         self._attempt = attempt
@@ -193,10 +185,7 @@ def incident_id(attempt: AttemptRecord, number: int) -> str:
 def incident_of(attempt: AttemptRecord, restart: RestartInPlace, happened_at: float) -> IncidentRecord:
     """A restart in place as an incident that was decided and carried out; never charged to the restart budget.
 
-    Args:
-        attempt: whose ranks were restarted.
-        restart: which.
-        happened_at: Unix seconds of the fault, where it was caused; else when it was noticed.
+    `happened_at` is when the fault was caused (Unix seconds); else when it was noticed.
     """
     fault_class, confidence = _CONFIDENCE[restart.kind]
     ended = _SIGNAL.search(restart.why)

@@ -45,9 +45,7 @@ PATIENCE_SECONDS = 6.0
 def reached(cluster: Cluster, pods: Mapping[str, str]) -> dict[str, bool | None]:
     """By node: whether its kubelet answers; None where the cluster cannot say.
 
-    Args:
-        cluster: who is asked.
-        pods: by node, a pod on it.
+    `pods` names, by node, a pod on it.
     """
 
     def ask(pod: str) -> bool | None:
@@ -81,11 +79,8 @@ def out_of_reach(
     started; one of which nothing is known may have lived through an absence of the API server. Only one that does not
     answer either went with its node.
 
-    Args:
-        cluster: who is asked.
-        pods: of the gang.
-        doubted: names of nodes that their conditions do not call ready.
-        most: where more are doubted nobody is asked; None: all are.
+    `doubted` are nodes that their conditions do not call ready; where more than `most` are, nobody is asked (None: all
+    are).
     """
     doubtful = {node: pod for node, pod in said_to_live(pods).items() if node in doubted}
     if not doubtful or (most is not None and len(doubtful) > most):
@@ -120,10 +115,7 @@ class Asker:
 def silence(asker: Asker, pods: tuple[Pod, ...], undecided: frozenset[str]) -> Silence:
     """Ask both paths about every pod that is still said to run on a node that no condition calls lost.
 
-    Args:
-        asker: who asks.
-        pods: the pods of the gang, the coordinator's too.
-        undecided: names of nodes whose condition is fine or not known.
+    `pods` are those of the gang, the coordinator's too; `undecided` names nodes whose condition is fine or not known.
 
     Returns:
         Nothing silent where any pod that ended is not reached either: then the path is broken, not its nodes.
@@ -193,12 +185,7 @@ def _heard(asker: Asker, coordinator: str) -> dict[str, float] | None:
 
 
 class SecondPath:
-    """What the second path has found about one attempt.
-
-    Args:
-        cluster: who is asked.
-        resolved: the run's profile.
-    """
+    """What the second path has found about one attempt."""
 
     def __init__(self, cluster: Cluster, resolved: Resolved) -> None:
         self._cluster, self._silence_seconds = cluster, resolved.run.recovery.observer_silence_seconds

@@ -265,12 +265,8 @@ def plan_of(
 ) -> AttemptPlan:
     """What the builders need of an attempt.
 
-    Args:
-        resolved: the run's profile.
-        attempt: which.
-        fencing: number of whoever drives it.
-        ledger: identity of the ledger that it stands in.
-        lasts_seconds: the cluster ends it after so long; 0: it does not.
+    It is driven by whoever has the number `fencing`, stands in the ledger of that identity, and the cluster ends it
+    after `lasts_seconds` (0: it does not).
     """
     return AttemptPlan(
         resolved=resolved,

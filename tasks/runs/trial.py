@@ -58,10 +58,7 @@ class Trial:
 def open_trial(resolved: Resolved, key: str, nodes: tuple[str, ...]) -> Trial:
     """Write a trial of this gang down, or find the one whose objects still live.
 
-    Args:
-        resolved: as it is tried.
-        key: of the whole test (`workflows.attempt.trial.trial_key`).
-        nodes: of the gang, in the order of ranks.
+    `key` is that of the whole test (`workflows.attempt.trial.trial_key`); nodes stand in the order of ranks.
 
     Raises:
         Unavailable: ledger or cluster do not answer.

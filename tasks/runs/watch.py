@@ -182,12 +182,7 @@ def _float(value: Any) -> float | None:
 
 
 def failed_since(said: CoordinatorFacts, before: CoordinatorFacts | None) -> float | None:
-    """Since when a rank has failed, or restarted ranks are not all up; by our clock.
-
-    Args:
-        said: what the coordinator says now.
-        before: what it said before; None: nothing.
-    """
+    """Since when a rank has failed, or restarted ranks are not all up; by our clock."""
     restarting = bool(said.news.restarts) and said.launched_at is None
     if not (said.failed_ranks or restarting):
         return None

@@ -124,9 +124,7 @@ class NodeLine:
 def ask(words: Sequence[str], limit_seconds: float = LIMIT_SECONDS) -> str:
     """What a command of Slurm prints.
 
-    Args:
-        words: the program and its arguments; no shell sees them.
-        limit_seconds: after so long it is killed.
+    No shell sees the words; after `limit_seconds` the command is killed.
 
     Raises:
         Unavailable: slurmctld does not answer.
@@ -305,10 +303,7 @@ def state_in(text: str) -> str:
 def ended_in_words(job: Job, exit_words: str, output: str) -> str:
     """Why a job that ended has left no report.
 
-    Args:
-        job: as it was listed last.
-        exit_words: of `exit_in_words`.
-        output: the end of what it printed.
+    `exit_words` are those of `exit_in_words`, `output` is the end of what it printed.
     """
     if job.state == GONE:
         head = f"Slurm does not know its job {job.number or job.name} any more, and it left no report"
@@ -322,10 +317,7 @@ def ended_in_words(job: Job, exit_words: str, output: str) -> str:
 def waited_in_words(job: Job, node: NodeLine | None, waited_seconds: float) -> str:
     """Why a node was not handed out.
 
-    Args:
-        job: that waits.
-        node: as Slurm lists it; None: it does not.
-        waited_seconds: for so long.
+    The node is None where Slurm does not list it.
     """
     told: list[str] = []
     if node is not None and (node.silent or node.reason or node.state.startswith(NOT_HANDED_OUT)):

@@ -53,9 +53,7 @@ def is_ours(node: NodeLine) -> bool:
 def drain_node(node: str, check: str) -> str:
     """Keep new jobs away from a node that failed; jobs on it go on. Doing it again changes nothing.
 
-    Args:
-        node: its name in Slurm.
-        check: what it failed, for the Reason.
+    `check` is what it failed, for the Reason.
 
     Returns:
         What was done, in words.
@@ -95,12 +93,8 @@ def resume_node(node: str) -> str:
 def publish_verdict(folder: Path, node: str, verdict: VerdictWord, check: str, at: float) -> None:
     """Write what the prolog reads: a file a node, whose one line is the verdict, the check, and Unix seconds.
 
-    Args:
-        folder: that all nodes see and only we write; made where it is missing.
-        node: its name in Slurm.
-        verdict: pass, fail or unknown.
-        check: what it failed; "": nothing.
-        at: when it was tested.
+    All nodes see the folder and only we write there; it is made where it is missing. `check` is what the node failed
+    ("": nothing), `at` (Unix seconds) when it was tested.
 
     Raises:
         ProfileError: no name of a node.

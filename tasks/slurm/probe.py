@@ -103,12 +103,7 @@ def sent_job(own: Path) -> int:
 
 
 def report(own: Path, node: str) -> NodeResult | None:
-    """What the node of this folder reported; None: nothing yet. A report that cannot be read becomes its reason.
-
-    Args:
-        own: the node's folder.
-        node: its name.
-    """
+    """What the node of this folder reported; None: nothing yet. A report that cannot be read becomes its reason."""
     try:
         (own / REPORT).lstat()
     except OSError:

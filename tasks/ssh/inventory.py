@@ -142,11 +142,7 @@ def whole_seconds(plan: PreflightPlan, settings: BareMetal, hosts: int) -> int:
 def inventory(plan: PreflightPlan, settings: BareMetal, nodes: Mapping[str, str], archive: Archive) -> str:
     """The inventory as YAML, a group a pool.
 
-    Args:
-        plan: the test.
-        settings: how hosts are reached.
-        nodes: name in the inventory -> node; each has a host in `settings`.
-        archive: what is copied.
+    `nodes` maps names in the inventory to nodes, each of which has a host in `settings`.
 
     Raises:
         ProfileError: `checked`.

@@ -66,11 +66,8 @@ def run_over_ssh(
 ) -> list[NodeResult]:
     """Test the plan's nodes by SSH and return what each reported, in the plan's order.
 
-    Args:
-        plan: what is tested; `launcher` is `ansible`.
-        settings: where the nodes are and how they are reached.
-        home: PRIMUS_HOME; the program archive lies there.
-        tell: gets a phase and how many nodes have told, after each change.
+    The plan's launcher is `ansible`; the program archive lies in `home`. `tell` gets a phase and how many nodes have
+    told, after each change.
 
     Raises:
         ProfileError: a field of `bare_metal` cannot be used; nothing was started.

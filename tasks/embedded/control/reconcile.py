@@ -260,12 +260,7 @@ class SupervisorHandle:
 
 
 class Supervisors:
-    """All supervisors of unfinished pods.
-
-    Args:
-        cache: the keeper's picture.
-        zygote: forks new ones.
-    """
+    """All supervisors of unfinished pods."""
 
     def __init__(self, cache: Cache, zygote: Zygote) -> None:
         self._cache = cache

@@ -34,13 +34,8 @@ def hooks_done(
 ) -> bool:
     """Start the hooks whose expression is true now; whether all that ever started are done.
 
-    Args:
-        run: the run.
-        templates: who runs templates.
-        boundary: the surrounding template; None for the workflow's own hooks.
-        node: the node that they belong to.
-        call: name of the step or task; "" for the workflow.
-        hooks: those with an expression.
+    The hooks belong to `node`, which ran the step or task `call` ("" for the workflow) inside `boundary` (None for the
+    workflow's own hooks).
 
     Raises:
         NodeFailure: an expression cannot be computed, or a hook cannot start.
