@@ -14,7 +14,6 @@ from prefect import flow
 
 from flows.decisions.accounting.advice import believed_mttf_seconds, interval_for_next_attempt
 from flows.decisions.recovery.assess import Case, WatchFinding, assess
-from flows.decisions.recovery.checkpoints import lineage, prove_resume
 from flows.decisions.recovery.liveness import Progressing, Undecided, judge
 from flows.decisions.recovery.moves import (
     AwaitAnswer,
@@ -30,6 +29,7 @@ from flows.decisions.recovery.moves import (
     next_move,
 )
 from flows.decisions.recovery.nodes import need_of
+from flows.decisions.recovery.resume_rule import lineage, prove_resume
 from flows.failover import act, recover, see_out
 from flows.publishing import publish_page
 from flows.report import summary_of

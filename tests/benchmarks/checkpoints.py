@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.support.builders import checkpoint_samples
 from tests.support.builders.checkpoint_samples import put
-from workflows.programs.checkpoints import manifest, verify
+from workflows.programs.checkpoints import choose, manifest
 from workflows.programs.checkpoints import prover as checkpoints_prover
 
 MIB = 2048
@@ -46,7 +46,7 @@ def compare(name: str, run: Path, mib: int) -> bool:
     """One checkpoint: cold `cat`, cold verification, records only."""
     command = ["/bin/sh", "-c", 'cat "$@" >/dev/null', "cat"]
     files = [path for path in (run / "checkpoints").rglob("*") if path.is_file()]
-    options = verify.Options(str(run / "checkpoints"), str(run))
+    options = choose.Options(str(run / "checkpoints"), str(run))
     cat = verified = float("inf")
     for _ in range(TURNS):
         cat = min(cat, timed(files, lambda: subprocess.check_call([*command, *map(str, files)])))
@@ -72,9 +72,9 @@ def compare(name: str, run: Path, mib: int) -> bool:
     return ratio >= RATIO_GOAL and records <= RECORDS_GOAL_SECONDS
 
 
-def passed(options: verify.Options, reads: bool) -> None:
+def passed(options: choose.Options, reads: bool) -> None:
     """Verify, and make sure that it did what is measured."""
-    choice = verify.choose(options)
+    choice = choose.choose(options)
     assert choice.verdict == "pass", choice
     assert (choice.bytes_read > 0) == reads, choice
 

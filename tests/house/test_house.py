@@ -38,7 +38,7 @@ SHARED_WITH_PROGRAMS = {
     "coordinator.scopes": "shapes of roles, which the coordinator's options carry",
     "coordinator.service": "the word by which a status says which right was lent",
     "coordinator.state": "limits that the coordinator's options carry",
-    "checkpoints.choice": "the word for no limit in the options of a gate",
+    "checkpoints.kept_copies": "the word for no limit in the options of a gate",
     "fabric.report": "what members of a group and of a pair report",
     "launcher.lifecycle": "which ends of ranks are failures",
     "launcher.output": "how a rank's line is read back from its file",

@@ -10,8 +10,8 @@ from workflows import labels
 from workflows.attempt import placeholders
 from workflows.attempt.plan import AttemptPlan
 from workflows.programs import collect as programs_collect
-from workflows.programs.checkpoints import verify as checkpoints_verify
-from workflows.programs.checkpoints.choice import NO_LIMIT
+from workflows.programs.checkpoints import choose
+from workflows.programs.checkpoints.kept_copies import NO_LIMIT
 from workflows.programs.coordinator import main, state
 from workflows.programs.coordinator.scopes import RoleShape
 from workflows.programs.launcher import options as launcher_options
@@ -140,7 +140,7 @@ def _gate_options(plan: AttemptPlan, gpus: int) -> probes_gate.Options:
 def verify(plan: AttemptPlan) -> list[str]:
     """Chooses the newest usable checkpoint where the storage is mounted, and proves it."""
     checkpoint = plan.resolved.run.checkpoint
-    options = checkpoints_verify.Options(
+    options = choose.Options(
         directory=placeholders.checkpoint_dir(plan),
         run_dir=placeholders.run_dir(plan),
         format=checkpoint.format,

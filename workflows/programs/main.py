@@ -24,7 +24,7 @@ PROGRAMS: Dict[str, str] = {
     "probe-pair": "fabric.pair_member",
     "prove": "checkpoints.prover",
     "sweep": "probes.sweep",
-    "verify": "checkpoints.verify",
+    "verify": "checkpoints.choose",
 }
 """Module of each program; only the chosen one is imported."""
 

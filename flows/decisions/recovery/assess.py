@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flows.decisions.recovery.checkpoints import prove_resume
 from flows.decisions.recovery.liveness import Hung, broken, hung, judge, started_over
 from flows.decisions.recovery.nodes import choose_nodes, need_of
+from flows.decisions.recovery.resume_rule import prove_resume
 from flows.decisions.recovery.straggler import straggler_move
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord

@@ -11,10 +11,10 @@ from typing import assert_never
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.witnesses import NODE_LOST
 from flows.decisions.policy import FaultPolicy, policy_of
-from flows.decisions.recovery.checkpoints import CheckpointRule, fall_back_past, roll_back_before_nan, tighter
 from flows.decisions.recovery.decision import STARTS, Decision, NodeStep, Situation, give_up, recent, restarts_left
 from flows.decisions.recovery.limits import LIMITS
 from flows.decisions.recovery.odds import FUTILE, Odds, odds
+from flows.decisions.recovery.resume_rule import CheckpointRule, fall_back_past, roll_back_before_nan, tighter
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction
 
 SURE_TO_EVICT = 0.8

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flows.decisions.recovery.checkpoints import CheckpointRule
 from flows.decisions.recovery.odds import Tally
+from flows.decisions.recovery.resume_rule import CheckpointRule
 from profiles.recovery import RecoveryProfile
 from profiles.run import RunBudget
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flows.decisions.recovery.checkpoints import prove_resume
+from flows.decisions.recovery.resume_rule import prove_resume
 from profiles.run import RunProfile
 from profiles.vocabulary import VerdictWord
 from workflows.model.attempt import AttemptView, CoordinatorFacts, SecondSight

@@ -15,9 +15,9 @@ from typing import Any, cast
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.witnesses import lost_nodes
 from flows.decisions.policy import classes_where
-from flows.decisions.recovery.checkpoints import CheckpointRule, lineage
 from flows.decisions.recovery.decision import Situation
 from flows.decisions.recovery.odds import restart_seconds, tallies
+from flows.decisions.recovery.resume_rule import CheckpointRule, lineage
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, Mode, VerdictWord
 from workflows.model.attempt import LIVING, Evidence, LogLine, Signal

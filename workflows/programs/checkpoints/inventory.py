@@ -1,6 +1,6 @@
 """Lists a run's checkpoints on the storage: found, judged and compared with their proofs, newest usable first.
 
-It connects the pure modules `formats`, `judge`, `proofs` and `choice`. `verify` and `prove` use it inside pods, the
+It connects the pure modules `formats`, `judge`, `proofs` and `kept_copies`. `choose` and `prover` use it in pods, the
 command that lists checkpoints on the host. The step of a file without one in its name is the last step that was
 reported before the file was written.
 """
@@ -14,12 +14,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 
-from workflows.programs.checkpoints import choice, formats
+from workflows.programs.checkpoints import formats, kept_copies
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
-from workflows.programs.checkpoints.choice import NO_LIMITS, ResumeLimits
 from workflows.programs.checkpoints.examine import ALL, NEEDED, NEVER, CheckpointFinding, examine, read_small
 from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, Candidate, find_candidates
 from workflows.programs.checkpoints.judge import COMPLETE, STALE, Evidence, Judgement, usual_names
+from workflows.programs.checkpoints.kept_copies import NO_LIMITS, ResumeLimits
 from workflows.wire import LINE_PREFIX, CheckpointState, Proof
 
 Row = Tuple[float, int]
@@ -143,7 +143,7 @@ def survey(request: SurveyRequest) -> List[CheckpointFinding]:
     findings: List[CheckpointFinding] = []
     settled = False
     for one in placed:
-        forbidden = choice.why_not(one.step, os.path.join(one.root, one.candidate.path), request.limits)
+        forbidden = kept_copies.why_not(one.step, os.path.join(one.root, one.candidate.path), request.limits)
         reading = NEVER if (settled or forbidden) and request.reading == NEEDED else request.reading
         others = tuple(other.candidate for other in placed if other is not one and not other.kept)
         usual = frozenset[str]() if one.kept else usual_names(one.candidate, others)

@@ -23,11 +23,11 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs.checkpoints import formats
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
-from workflows.programs.checkpoints.choice import keep_copy, prune_copies
 from workflows.programs.checkpoints.examine import NEEDED, NEVER, CheckpointFinding, examine, folder_of, read_small
 from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, Candidate, FileFacts, Listing, find_candidates
 from workflows.programs.checkpoints.inventory import reported_step
 from workflows.programs.checkpoints.judge import COMPLETE, CORRUPT, Evidence, usual_names
+from workflows.programs.checkpoints.kept_copies import keep_copy, prune_copies
 from workflows.programs.runtime import flags
 from workflows.wire import CheckpointSeen, Proof, line
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.decisions.recovery.checkpoints import (
+from flows.decisions.recovery.resume_rule import (
     CheckpointRule,
     fall_back_past,
     lineage,

@@ -221,7 +221,7 @@ def test_observing_and_pausing_decide_the_same_and_touch_nothing(mode: Mode, pau
 
 
 def test_what_earlier_roll_backs_forbid_holds_for_every_later_attempt() -> None:
-    from flows.decisions.recovery.checkpoints import CheckpointRule
+    from flows.decisions.recovery.resume_rule import CheckpointRule
 
     decision = decide(on_node(F.NODE_LOST), at(lineage=CheckpointRule(55, ("/c/60",))))
     assert (decision.max_resume_step, decision.exclude_checkpoints) == (55, ("/c/60",))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flows.decisions.recovery.checkpoints import CheckpointRule
 from flows.decisions.recovery.odds import Tally
+from flows.decisions.recovery.resume_rule import CheckpointRule
 from flows.decisions.recovery.situation import situation, with_experience
 from profiles.hardware import HardwareProfile
 from profiles.resolve import Resolved

@@ -30,10 +30,10 @@ from tests.support.builders.checkpoint_samples import (
     torch_file,
 )
 from tests.support.cases.rows import rows
-from workflows.programs.checkpoints import choice, integrity, manifest
-from workflows.programs.checkpoints.choice import OwnCopy, ResumeLimits
+from workflows.programs.checkpoints import integrity, kept_copies, manifest
 from workflows.programs.checkpoints.formats import find_candidates, list_files
 from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints, survey
+from workflows.programs.checkpoints.kept_copies import OwnCopy, ResumeLimits
 
 
 def word_of(folder: Path, **request: Any) -> tuple[str, str]:
@@ -205,12 +205,12 @@ def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Pat
 @rows("programs/checkpoints/checkpoints")
 def test_retention_keeps_the_newest_two_usable_ones(kept: str, keep: int, gone: str) -> None:
     copies = [OwnCopy(int(word[:-1]), word[:-1], word.endswith("+")) for word in kept.split()]
-    assert choice.surplus_copies(copies, keep) == tuple(gone.split())
+    assert kept_copies.surplus_copies(copies, keep) == tuple(gone.split())
 
 
 def test_limits_forbid_an_unknown_step_after_a_roll_back() -> None:
-    assert "not known" in choice.why_not(-1, "/ck/ckpt.pt", ResumeLimits(max_step=10))
-    assert choice.why_not(-1, "/ck/ckpt.pt", ResumeLimits()) == ""
+    assert "not known" in kept_copies.why_not(-1, "/ck/ckpt.pt", ResumeLimits(max_step=10))
+    assert kept_copies.why_not(-1, "/ck/ckpt.pt", ResumeLimits()) == ""
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])

@@ -14,11 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders.checkpoint_samples import SAMPLES, Files, npy_file, put, safetensors_file, torch_file
-from workflows.programs.checkpoints import choice as checkpoints_choice
-from workflows.programs.checkpoints import integrity, manifest, prover, verify
-from workflows.programs.checkpoints.choice import OwnCopy
+from workflows.programs.checkpoints import choose, integrity, kept_copies, manifest, prover
 from workflows.programs.checkpoints.integrity import PickleError, storage_needs
 from workflows.programs.checkpoints.inventory import list_checkpoints
+from workflows.programs.checkpoints.kept_copies import OwnCopy
 
 WORDS = {"pass", "fail", "unknown"}
 SEVERAL = settings(max_examples=260, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -68,8 +67,8 @@ def test_a_damaged_checkpoint_always_gets_a_verdict(kind: str, data: st.DataObje
     files = data.draw(damaged(kind))
     with folder() as run:
         put(run / "checkpoints", files)
-        options = verify.Options(str(run / "checkpoints"), str(run))
-        choice = verify.choose(options)
+        options = choose.Options(str(run / "checkpoints"), str(run))
+        choice = choose.choose(options)
         assert choice.verdict in WORDS
         assert choice.verdict != "unknown", choice
         assert (choice.resume_from != "") == (choice.verdict == "pass" and bool(choice.looked_at))
@@ -97,7 +96,7 @@ def test_a_roll_back_never_goes_forward(steps: list[int], max_step: int, exclude
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), unique_by=lambda one: one[0]), st.integers(0, 6))
 def test_retention_never_deletes_the_newest_two_usable_ones(kept: list[tuple[int, bool]], keep: int) -> None:
     copies = [OwnCopy(step, str(step), usable) for step, usable in kept]
-    gone = {int(path) for path in checkpoints_choice.surplus_copies(copies, keep)}
+    gone = {int(path) for path in kept_copies.surplus_copies(copies, keep)}
     usable = sorted((step for step, good in kept if good), reverse=True)
     assert not gone & set(usable[: max(2, keep)])
     if len(usable) >= max(2, keep):
@@ -230,7 +229,7 @@ def test_whatever_happened_a_resume_takes_the_newest_whole_one(
                 storage.damage(step, 0)
             else:
                 storage.look()
-        choice = verify.choose(verify.Options(str(run / "checkpoints"), str(run), max_step=max_step))
+        choice = choose.choose(choose.Options(str(run / "checkpoints"), str(run), max_step=max_step))
     good = [step for step in storage.whole if step not in storage.bad and (max_step == -1 or step <= max_step)]
     assert choice.resume_step == max(good, default=None), choice
     assert choice.verdict == ("pass" if good or not storage.whole else "fail")
@@ -251,7 +250,7 @@ def test_an_overwritten_file_or_a_proven_copy_of_it_is_resumed_from(events: list
             else:
                 storage.look()
                 kept |= set(storage.whole) - storage.bad
-        choice = verify.choose(verify.Options(str(run / "checkpoints"), str(run)))
+        choice = choose.choose(choose.Options(str(run / "checkpoints"), str(run)))
         if choice.resume_from:
             taken = Path(choice.resume_from).read_bytes()
             assert choice.resume_step is not None

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders.checkpoint_samples import dcp, numbered_file, one_file, primus, put
-from workflows.programs.checkpoints import choice, proofs
+from workflows.programs.checkpoints import kept_copies, proofs
 from workflows.programs.checkpoints import prover as checkpoints_prover
 from workflows.programs.checkpoints.formats import FileFacts
 from workflows.wire import CheckpointSeen, Proof, from_json, from_line
@@ -221,7 +221,7 @@ def test_a_file_overwritten_while_it_is_copied_is_not_kept(run: Path) -> None:
     facts = FileFacts("ckpt.pt", old.st_size, old.st_mtime_ns - 1, old.st_ino)  # as it was before somebody wrote
     records = proofs.to_records([facts], {"ckpt.pt": "0" * 64})
     proof = Proof(20, str(run / "checkpoints" / "ckpt.pt"), "pattern", "pass", "", records, 1.0)
-    assert choice.keep_copy(str(run / "checkpoints"), str(run), proof) == proof
+    assert kept_copies.keep_copy(str(run / "checkpoints"), str(run), proof) == proof
     assert list((run / "kept").iterdir()) == []
 
 

@@ -19,7 +19,7 @@ from workflows.attempt.examination import examination_workflow, post_flight_work
 from workflows.attempt.plan import AttemptPlan
 from workflows.attempt.training import manifests
 from workflows.programs import collect
-from workflows.programs.checkpoints import verify
+from workflows.programs.checkpoints import choose
 from workflows.programs.coordinator import main
 from workflows.programs.launcher import options as launcher_options
 from workflows.programs.main import PROGRAMS
@@ -32,7 +32,7 @@ PARSERS: dict[str, Callable[[list[str]], Any]] = {
     "copy": copy.parse,
     "gate": gate.parse,
     "launch": launcher_options.parse,
-    "verify": verify.parse,
+    "verify": choose.parse,
 }
 
 
@@ -105,7 +105,7 @@ def test_a_helping_role_does_not_decide() -> None:
 
 def test_the_check_is_told_the_roll_back() -> None:
     plan = a_plan(max_resume_step=40, excluded_checkpoints=("/shared/a",), deep_verify=True)
-    options = verify.parse(commands.verify(plan)[2:])
+    options = choose.parse(commands.verify(plan)[2:])
     assert (options.max_step, options.excluded, options.deep) == (40, ("/shared/a",), True)
 
 
@@ -128,8 +128,8 @@ def test_the_post_flight_writes_every_file_that_its_step_reads(tmp_path: Path) -
 def test_the_check_writes_every_file_that_its_step_reads(tmp_path: Path) -> None:
     run, out = tmp_path / "runs" / "r", tmp_path / "out"
     run.mkdir(parents=True)
-    options = verify.Options(directory=str(run / "checkpoints"), run_dir=str(run), out_dir=str(out))
-    assert verify.main(options.argv()) == 0
+    options = choose.Options(directory=str(run / "checkpoints"), run_dir=str(run), out_dir=str(out))
+    assert choose.main(options.argv()) == 0
     assert {file.name for file in out.iterdir()} >= read_by_steps("verify")
     assert (out / "verdict").read_text().strip() == "pass"
 

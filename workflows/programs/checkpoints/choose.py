@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Tuple
 
 from workflows.programs.checkpoints import proofs
-from workflows.programs.checkpoints.choice import NO_LIMIT, ResumeLimits
 from workflows.programs.checkpoints.examine import ALL, NEEDED, CheckpointFinding, read_small
 from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, storage_is_there
 from workflows.programs.checkpoints.inventory import SurveyRequest, survey, to_states
 from workflows.programs.checkpoints.judge import tracked_iteration
+from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
 from workflows.programs.runtime import flags
 from workflows.programs.runtime.files import write_atomically, write_outputs
 from workflows.wire import ResumeChoice, to_json
