@@ -14,7 +14,8 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from deployments.images import contents, recipes
+from deployments.images import contents
+from deployments.images.__main__ import programs_layer
 from deployments.images.contents import INTERPRETER, PACKAGES, of_python
 from deployments.images.oci import Layer
 from tasks.programs_archive import programs_archive
@@ -92,7 +93,7 @@ def numpy(cache: Cache) -> Layer:
 
 def programs(cache: Cache) -> Layer:
     """Our program archive, started as `primus-programs`."""
-    return recipes.programs_layer(cache.root)
+    return programs_layer(cache.root)
 
 
 LAYERS: dict[str, Callable[[Cache], Layer]] = {
