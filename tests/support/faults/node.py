@@ -37,11 +37,13 @@ answer = answer_of(made_up, sys.argv[1:])
 if answer:
     give(answer)
 from workflows.programs import main
+from workflows.programs.probes import call
+call.entry_path = lambda: os.path.abspath(sys.argv[0])  # probes are started by this file, too
 for where, name, instead in stand_ins(made_up, os.environ["NODE_ROOT"]):
     setattr(where, name, instead)
 sys.exit(main.main(sys.argv[1:]))
 """
-"""Ends in `.pyz`, so that the program starts its probes by it too."""
+"""What stands for the programs' archive on such a node."""
 
 
 @dataclass(frozen=True)
