@@ -16,7 +16,7 @@ from deployments.cli.app import AsJson, app
 from deployments.exit_codes import GOOD, UNKNOWN, out, out_json, say
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.diagnose import Diagnosis
-from flows.decisions.diagnosis.diagnose import diagnose as diagnose_diagnose
+from flows.decisions.diagnosis.diagnose import diagnose as diagnosis_of
 from flows.decisions.diagnosis.matching import rule_by_name
 from flows.decisions.diagnosis.selection import Selection, evidence_from, select, select_all
 from flows.decisions.diagnosis.significance import SignificanceIndex
@@ -26,7 +26,7 @@ from profiles.vocabulary import FaultClass
 from tasks.log_files import LogFile, find_logs
 
 _STYLES = {FaultClass.NONE: "bold green", FaultClass.UNKNOWN: "bold yellow"}
-_ODD = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that would steer a terminal or turn the text around."""
 _SHOWN_OTHERS = 4
 
@@ -180,7 +180,7 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 
 def _clean(text: str) -> str:
-    return _ODD.sub(lambda hit: " " if hit[0] in "\t\n" else "\ufffd", text)
+    return _CONTROL_CHARACTERS.sub(lambda hit: " " if hit[0] in "\t\n" else "\ufffd", text)
 
 
 def diagnose_logs(names: Sequence[str], *, as_json: bool) -> int:
@@ -199,7 +199,7 @@ def diagnose_logs(names: Sequence[str], *, as_json: bool) -> int:
     for log in logs:
         for text in log.broken:
             say(f"primus: {text}")
-    found = diagnose_diagnose(evidence_from(selections))
+    found = diagnosis_of(evidence_from(selections))
     empty = not any(text.strip() for item in selections for _, texts in item.runs for text in texts)
     if as_json:
         out_json(document(found, selections))
@@ -230,4 +230,4 @@ def provisional(logs: Sequence[LogFile]) -> Diagnosis:
     learning, each = Learning(SignificanceIndex(PROVISIONAL_CHATTER)), PROVISIONAL_BYTES // max(1, len(logs))
     most = max(8, PROVISIONAL_LINES // max(1, len(logs)))
     ends: list[Selection] = [select(log.name, [log.tail(each)], learning, most) for log in logs]
-    return diagnose_diagnose(evidence_from(ends))
+    return diagnosis_of(evidence_from(ends))

@@ -97,7 +97,7 @@ class Fleet:
     """Why the cluster does not say; "": it does."""
 
 
-def see(cluster: str) -> Fleet:
+def read_fleet(cluster: str) -> Fleet:
     """The nodes of a cluster; where it is away, those that the ledger knows.
 
     Raises:
@@ -134,7 +134,7 @@ def show_fleet(cluster: str, by: str, filters: Sequence[str], *, as_json: bool) 
     if by not in GROUPS:
         raise ProfileError("--by", f"{by!r} is unknown; choose one of {', '.join(GROUPS)}")
     wanted = parse_filters(filters)
-    fleet = see(cluster)
+    fleet = read_fleet(cluster)
     nodes = only(fleet.nodes, wanted)
     if as_json:
         out_json([node_row(node) for node in nodes])
@@ -305,7 +305,7 @@ def show_drift(cluster: str, *, as_json: bool) -> int:
         ProfileError: no such cluster profile.
         Unavailable: the ledger does not answer.
     """
-    fleet = see(cluster)
+    fleet = read_fleet(cluster)
     found = drift_of(fleet, properties_from_tests(open_ledger(), fleet.profile.name))
     if as_json:
         out_json(drift_document(fleet.profile.name, found))

@@ -11,7 +11,7 @@ import typer
 
 from deployments.cli.app import AsJson, ClusterName, Only, Why, app
 from deployments.cli.approvals import open_ledger, who
-from deployments.cli.fleet import Fleet, headline, node_row, parse_filters, see
+from deployments.cli.fleet import Fleet, headline, node_row, parse_filters, read_fleet
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
 from deployments.screen.tables import figure, fitted, terminal_columns
 from flows.decisions.node_tests.grading.standing import DepthProof
@@ -148,7 +148,7 @@ def show_nodes(words: Sequence[str], why: str, cluster: str, filters: Sequence[s
     if len(words) > 1:
         raise ProfileError("NODE", f"name one node, or say cordon or release before it; got {' '.join(words)}")
     wanted = parse_filters(filters)
-    fleet = see(cluster)
+    fleet = read_fleet(cluster)
     if words:
         _show_one(_find(fleet, words[0]), fleet.profile.name, as_json=as_json)
     else:

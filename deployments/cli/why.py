@@ -25,7 +25,7 @@ from profiles.vocabulary import FINISHED, VerdictWord
 from tasks.clusters import open_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.observe.checkup import look_over
-from tasks.observe.run import look, look_at_line
+from tasks.observe.run import read_attempt, read_queues
 from tasks.settings import Settings, localised
 from workflows.model.manifest import Condition
 from workflows.model.queues import ClusterQueue
@@ -46,7 +46,7 @@ def show_why(run: Run, *, as_json: AsJson = False) -> int:
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
     try:
-        sight = see(run, settings, ledger)
+        sight = read_run(run, settings, ledger)
     finally:
         ledger.close()
     explanation = explain(sight)
@@ -65,7 +65,7 @@ def show_queue(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
     """
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    sight, now = look_at_line(open_cluster(profile, settings.home), profile), time.time()
+    sight, now = read_queues(open_cluster(profile, settings.home), profile), time.time()
     rows = entries(sight, now)
     if as_json:
         out_json(queue_document(profile.name, sight, rows, now))
@@ -96,7 +96,7 @@ def show_doctor(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
     return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(verdict, UNKNOWN)
 
 
-def see(run: str, settings: Settings, ledger: Ledger) -> RunSight:
+def read_run(run: str, settings: Settings, ledger: Ledger) -> RunSight:
     """Everything that explains the run's state; a cluster that does not answer is part of it."""
     story, now = ledger.story(run), time.time()
     resolved = Resolved.model_validate(story.run.resolved)
@@ -125,7 +125,7 @@ def _cluster(story: Story, resolved: Resolved, settings: Settings, ledger: Ledge
     }
     try:
         cluster = open_cluster(resolved.cluster, settings.home)
-        return look(cluster, resolved, story.attempt, out_of_service), ""
+        return read_attempt(cluster, resolved, story.attempt, out_of_service), ""
     except PrimusError as error:
         return None, str(error)
 

@@ -37,7 +37,7 @@ STYLES = {"running": "green", "succeeded": "green", "pending": "cyan", "recoveri
     "failed": "bold red",
     "unknown": "bold red",
 }
-ATTEMPTS, INCIDENTS, QUESTIONS, ODD = 3, 3, 2, 3
+ATTEMPTS, INCIDENTS, QUESTIONS, SLOW_RANKS = 3, 3, 2, 3
 """So many of each, the newest: the rest is in `primus status`."""
 LABEL = 10
 QUIET_SECONDS = 30.0
@@ -109,7 +109,7 @@ def _head(status: Json, trend: Trend, now: float, width: int) -> list[Text]:
     lines = [_one_line(head, width), *_some_lines(status["why"], 2, width)]
     if status["paused_why"] is not None:
         lines += _some_lines(f"automatic actions are halted: {status['paused_why']}", 2, width, "bold yellow")
-    lines += [line for said in sentences(status)[:ODD] for line in _some_lines(said, 1, width, "yellow")]
+    lines += [line for said in sentences(status)[:SLOW_RANKS] for line in _some_lines(said, 1, width, "yellow")]
     silent = None if trend.last_at is None else now - trend.last_at
     if status["state"] == "running" and silent is not None and silent > QUIET_SECONDS:
         lines.append(Text(f"the last step was {age(silent)} ago", "yellow"))

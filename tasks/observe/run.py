@@ -71,7 +71,9 @@ class Queues:
     cluster: tuple[ClusterQueue, ...] = ()
 
 
-def look(cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantined: Mapping[str, str]) -> ClusterSight:
+def read_attempt(
+    cluster: Cluster, resolved: Resolved, attempt: AttemptRecord, quarantined: Mapping[str, str]
+) -> ClusterSight:
     """What the cluster has of an attempt. More is read only where something does not run yet.
 
     `quarantined` are the nodes that we took out of service, each with the reason.
@@ -140,7 +142,7 @@ def look_at_queues(reader: ObjectReader, queue: str = "") -> Queues:
     return Queues(workloads, local, tuple(cluster_queue_of(item) for item in found if item is not None))
 
 
-def look_at_line(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
+def read_queues(cluster: Cluster, profile: ClusterProfile) -> QueueSight:
     """Everything that waits or runs there.
 
     Raises:

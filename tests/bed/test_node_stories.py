@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.cli.why import see
+from deployments.cli.why import read_run
 from flows.decisions.explain.reasons import Hold
 from flows.decisions.explain.why import explain
 from profiles.vocabulary import FaultClass
@@ -130,7 +130,7 @@ def test_a_gang_of_higher_priority_takes_its_place_and_gives_it_back(scene: Stag
 
 def held(scene: Stage) -> Hold:
     """What `primus why` says holds the run."""
-    return explain(see(scene.run, scene.settings, scene.ledger)).reasons[0].hold
+    return explain(read_run(scene.run, scene.settings, scene.ledger)).reasons[0].hold
 
 
 def training(scene: Stage) -> list[str]:

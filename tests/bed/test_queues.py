@@ -12,7 +12,7 @@ import pytest
 from flows.decisions.explain.queue import Entry, entries
 from profiles.loading.load import load_cluster
 from profiles.workspace import WorkspaceProfile
-from tasks.observe.run import look_at_line
+from tasks.observe.run import read_queues
 from tests.bed import samples, up
 from tests.bed.api import Manifest
 from tests.bed.commands import until
@@ -90,7 +90,7 @@ def in_line(bed: Bed, space: str) -> dict[str, Entry]:
     """What `primus queue` shows of a workspace."""
     profile = load_cluster("bed", (f"namespace={space}", f"queue={samples.QUEUE}"))
     cluster = BedCluster(profile, bed.options, bed.folder)
-    return {entry.name: entry for entry in entries(look_at_line(cluster, profile), 0.0)}
+    return {entry.name: entry for entry in entries(read_queues(cluster, profile), 0.0)}
 
 
 def test_what_is_idle_is_borrowed_and_taken_back(bed: Bed) -> None:

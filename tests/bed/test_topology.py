@@ -13,7 +13,7 @@ from flows.decisions.explain.queue import Entry, entries
 from flows.decisions.explain.reasons import Hold
 from profiles.loading.load import load_cluster
 from profiles.workspace import Flavor, Quota, WorkspaceProfile
-from tasks.observe.run import look_at_line
+from tasks.observe.run import read_queues
 from tests.bed import samples, up
 from tests.bed.api import Manifest
 from tests.bed.commands import until
@@ -87,7 +87,7 @@ def in_line(bed: Bed) -> dict[str, Entry]:
     """What `primus queue` shows."""
     profile = load_cluster("bed", (f"namespace={SPACE}", f"queue={samples.QUEUE}"))
     cluster = BedCluster(profile, bed.options, bed.folder)
-    return {entry.name: entry for entry in entries(look_at_line(cluster, profile), 0.0)}
+    return {entry.name: entry for entry in entries(read_queues(cluster, profile), 0.0)}
 
 
 def test_a_gang_stands_in_one_rack(bed: Bed) -> None:

@@ -18,7 +18,7 @@ from profiles.resolve import Resolved
 from tasks.cluster import using
 from tasks.context import at_hand
 from tasks.kubernetes.cluster import KubernetesCluster
-from tasks.observe.run import look_at_line
+from tasks.observe.run import read_queues
 from tasks.runs.actions import node_candidates
 from tasks.runs.watch import AttemptWatch
 from tasks.settings import Settings
@@ -31,7 +31,7 @@ LIMIT_SECONDS = 120.0
 
 def queue(profile: ClusterProfile) -> str:
     """What `primus queue` reads and says."""
-    sight = look_at_line(KubernetesCluster(profile), profile)
+    sight = read_queues(KubernetesCluster(profile), profile)
     return f"{len(sight.jobsets)} JobSets, {len(sight.pods)} pods, {len(entries(sight, time.time()))} rows"
 
 

@@ -59,7 +59,7 @@ _HOROVOD_NAME = re.compile(r"^Process name: (?P<rank>\d{1,6})\s*$")
 _HOROVOD_CODE = re.compile(r"^Exit code: (?P<code>-?\d{1,4})\s*$")
 _PER_NODE = re.compile(r"nproc[_-]per[_-]node['\"]?\s{0,8}[:= ]\s{0,8}(?P<count>\d{1,3})\b")
 _EVENT = re.compile(r'"torchelastic\.worker\.status\.FAILED".{0,300}"global_rank": (?P<rank>\d{1,6})')
-_SWEEP = re.compile(
+_STEP_KILLED = re.compile(
     r"\bsrun: (?:launch/slurm: _step_signal: )?(?:Terminating (?:job step|StepId)|Job step aborted)|"
     r"\bslurmstepd: error: \*\*\* (?:STEP|JOB) \S{1,60} ON \S{1,120} CANCELLED"
 )
@@ -86,7 +86,7 @@ _SAYS_EXIT = Cue(
         _RANKS_ABORTED,
     )
 )
-_SAYS_SWEEP = Cue(of=(_SWEEP, _ORDERED))
+_SAYS_STEP_KILLED = Cue(of=(_STEP_KILLED, _ORDERED))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Exit:
     local: bool
     """`rank` is local to its node."""
     line: LogLine
-    swept: bool = False
+    killed_with_step: bool = False
     """Killed with what was left of a step, after another task had failed."""
 
 
@@ -118,7 +118,7 @@ def exits(lines: Sequence[LogLine]) -> tuple[Exit, ...]:
         if _SAYS_EXIT.holds(line.text):
             hits = ((read, pattern.search(line.text)) for pattern, read in _REPORTS)
             found += next((read(hit, line) for read, hit in hits if hit is not None), list[Exit]())
-    return _once(_globally(_sweeping(found, lines), lines))
+    return _without_repeats(_with_global_ranks(_with_step_kills(found, lines), lines))
 
 
 @dataclass
@@ -153,7 +153,7 @@ def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[
     """
     ends = list(found)
     caused = any(item.signal != 15 for item in ends)
-    swept = _swept(ends, failing)
+    killed = _ranks_killed_with_step(ends, failing)
     nodes: dict[str, list[RankEnd]] = {}
     first = min((item.at for item in ends if item.at is not None), default=0.0)
     for item in ends:
@@ -161,7 +161,7 @@ def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[
             continue
         at = (item.at if item.at is not None else first) - (0.001 if item.root else 0.0)
         by_launcher = caused and item.signal == 15 and item.rank not in failing
-        requested = by_launcher or item.swept or item.rank in swept
+        requested = by_launcher or item.killed_with_step or item.rank in killed
         end = RankEnd(item.rank, item.rank, at, item.code, item.signal, requested=requested)
         nodes.setdefault(item.node, []).append(end)
     return tuple(
@@ -169,7 +169,7 @@ def terminations(found: Iterable[Exit], failing: Collection[int] = ()) -> tuple[
     )
 
 
-def _swept(ends: Sequence[Exit], failing: Collection[int]) -> frozenset[int]:
+def _ranks_killed_with_step(ends: Sequence[Exit], failing: Collection[int]) -> frozenset[int]:
     """Ranks that a launcher killed after another one had failed with an exit code and a cause of its own.
 
     One killed rank alone may be what broke the others: nothing is said of it.
@@ -179,16 +179,19 @@ def _swept(ends: Sequence[Exit], failing: Collection[int]) -> frozenset[int]:
     return killed if fallen and len(killed) > 1 and not killed & set(failing) else frozenset()
 
 
-def _sweeping(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
+def _with_step_kills(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
     """The ends, those marked that came when Slurm ended a step in which a task had failed by itself."""
-    candidates = _SAYS_SWEEP.among(lines)
+    candidates = _SAYS_STEP_KILLED.among(lines)
     ordered = {line.file for line in candidates if _ORDERED.search(line.text)}
-    began = {line.file: line.line for line in reversed(candidates) if _SWEEP.search(line.text)}
+    began = {line.file: line.line for line in reversed(candidates) if _STEP_KILLED.search(line.text)}
     late = [_late(item, began.get(item.line.file)) for item in found]
     fallen = {
         item.line.file for item, after in zip(found, late, strict=True) if not after and item.signal != 15
     } | ordered
-    return [replace(item, swept=after and item.line.file in fallen) for item, after in zip(found, late, strict=True)]
+    return [
+        replace(item, killed_with_step=after and item.line.file in fallen)
+        for item, after in zip(found, late, strict=True)
+    ]
 
 
 def _late(item: Exit, began: int | None) -> bool:
@@ -263,7 +266,7 @@ _REPORTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], list[E
 """Reports on one line, and how each is read."""
 
 
-def _globally(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
+def _with_global_ranks(found: list[Exit], lines: Sequence[LogLine]) -> list[Exit]:
     """Local ranks as global ones, where other lines of the same file show which global ranks run there."""
     if not any(item.local for item in found):
         return found
@@ -304,7 +307,7 @@ def _tasks(text: str) -> list[int]:
     return found[:4096]
 
 
-def _once(found: list[Exit]) -> tuple[Exit, ...]:
+def _without_repeats(found: list[Exit]) -> tuple[Exit, ...]:
     globally = [item for item in found if not item.local]
     named = any(item.rank is not None for item in globally)
     kept: dict[int | None, Exit] = {}

@@ -186,27 +186,27 @@ def in_order(workloads: Sequence[Workload]) -> list[Workload]:
     return sorted(workloads, key=lambda item: (-item.priority, waits_since(item), item.name))
 
 
-def position(workload: Workload, line: NamespaceQueues) -> tuple[int, int]:
+def position(workload: Workload, queues: NamespaceQueues) -> tuple[int, int]:
     """(place counted from 1, how many wait) among those of the same queue that this namespace shows; 0: not in line."""
-    queue = line.cluster_queue_of(workload) or workload.queue
+    queue = queues.cluster_queue_of(workload) or workload.queue
     waiting = [
-        item for item in line.workloads if pending(item) and (line.cluster_queue_of(item) or item.queue) == queue
+        item for item in queues.workloads if pending(item) and (queues.cluster_queue_of(item) or item.queue) == queue
     ]
     names = [item.name for item in in_order(waiting)]
     return (names.index(workload.name) + 1 if workload.name in names else 0), len(names)
 
 
-def holders(workload: Workload, line: NamespaceQueues) -> list[Workload]:
+def holders(workload: Workload, queues: NamespaceQueues) -> list[Workload]:
     """The workloads that hold quota of the same ClusterQueue, as far as this namespace shows; the largest first."""
-    queue = line.cluster_queue_of(workload)
-    held = [item for item in line.workloads if item.cluster_queue and item.cluster_queue == queue]
+    queue = queues.cluster_queue_of(workload)
+    held = [item for item in queues.workloads if item.cluster_queue and item.cluster_queue == queue]
     held = [item for item in held if item.name != workload.name and not finished(item)]
     return sorted(held, key=lambda item: (-item.gpus, item.name))
 
 
-def quota(workload: Workload, line: NamespaceQueues, flavor: str, resource: str) -> Quota | None:
+def quota(workload: Workload, queues: NamespaceQueues, flavor: str, resource: str) -> Quota | None:
     """The quota in question."""
-    queue = line.cluster_queue(workload)
+    queue = queues.cluster_queue(workload)
     quotas = queue.quotas if queue else ()
     return next((item for item in quotas if (item.flavor, item.resource) == (flavor, resource)), None)
 
@@ -227,7 +227,7 @@ _BY_REASON = {
 """Kueue's own finer reasons, where it is configured to give them."""
 
 
-def queue_reasons(workload: Workload, line: NamespaceQueues) -> tuple[Reason, ...]:
+def queue_reasons(workload: Workload, queues: NamespaceQueues) -> tuple[Reason, ...]:
     """Why Kueue does not let it run; empty where it is admitted or over."""
     if finished(workload) or workload.holds("Admitted"):
         return ()
@@ -235,9 +235,9 @@ def queue_reasons(workload: Workload, line: NamespaceQueues) -> tuple[Reason, ..
         return (_deactivated(workload),)
     if workload.holds("QuotaReserved"):
         return (_checks(workload),)
-    found = [rule(workload, line) for rule in (_missing, _stopped, _later, _refused, _preempted)]
+    found = [rule(workload, queues) for rule in (_missing, _stopped, _later, _refused, _preempted)]
     reasons = {reason.hold: reason for reason in reversed(found) if reason is not None}
-    return tuple(sorted(reasons.values(), key=lambda reason: BLOCKS_FIRST[reason.hold])) or (_queued(workload, line),)
+    return tuple(sorted(reasons.values(), key=lambda reason: BLOCKS_FIRST[reason.hold])) or (_queued(workload, queues),)
 
 
 def reservation(workload: Workload) -> Condition:
@@ -288,15 +288,15 @@ def _checks(workload: Workload) -> Reason:
     )
 
 
-def _missing(workload: Workload, line: NamespaceQueues) -> Reason | None:
+def _missing(workload: Workload, queues: NamespaceQueues) -> Reason | None:
     condition, refusal = reservation(workload), read_refusal(reservation(workload).message)
     kind, name = ("LocalQueue", workload.queue)
-    gone = "LocalQueue" not in line.unread and line.local_queue(workload) is None
+    gone = "LocalQueue" not in queues.unread and queues.local_queue(workload) is None
     if refusal.queue and refusal.queue[2] in QUEUE_GONE:
         kind, name, _ = refusal.queue
         gone = True
-    elif not gone and "ClusterQueue" not in line.unread and line.cluster_queue(workload) is None:
-        kind, name = "ClusterQueue", line.cluster_queue_of(workload)
+    elif not gone and "ClusterQueue" not in queues.unread and queues.cluster_queue(workload) is None:
+        kind, name = "ClusterQueue", queues.cluster_queue_of(workload)
         gone = bool(name)
     if not gone:
         return None
@@ -308,8 +308,8 @@ def _missing(workload: Workload, line: NamespaceQueues) -> Reason | None:
     )
 
 
-def _stopped(workload: Workload, line: NamespaceQueues) -> Reason | None:
-    local, queue = line.local_queue(workload), line.cluster_queue(workload)
+def _stopped(workload: Workload, queues: NamespaceQueues) -> Reason | None:
+    local, queue = queues.local_queue(workload), queues.cluster_queue(workload)
     for kind, item in (("LocalQueue", local), ("ClusterQueue", queue)):
         if item is None:
             continue
@@ -338,25 +338,25 @@ def _stopped(workload: Workload, line: NamespaceQueues) -> Reason | None:
     return None
 
 
-def _later(workload: Workload, line: NamespaceQueues) -> Reason | None:
-    if workload.requeue_at is None or workload.requeue_at <= line.now:
+def _later(workload: Workload, queues: NamespaceQueues) -> Reason | None:
+    if workload.requeue_at is None or workload.requeue_at <= queues.now:
         return None
     return Reason(
         Hold.REQUEUE_LATER,
-        f"evicted {workload.requeues} times; Kueue looks at it again in {workload.requeue_at - line.now:.0f} s",
+        f"evicted {workload.requeues} times; Kueue looks at it again in {workload.requeue_at - queues.now:.0f} s",
         "wait; find out why its pods were not ready in time (primus logs, pod events)",
         _condition_witnesses(workload, "Evicted", "Requeued", "QuotaReserved"),
     )
 
 
-def _preempted(workload: Workload, line: NamespaceQueues) -> Reason | None:
+def _preempted(workload: Workload, queues: NamespaceQueues) -> Reason | None:
     if not (workload.holds("Preempted") or workload.holds("Evicted")):
         return None
     condition = workload.condition("Preempted") if workload.holds("Preempted") else workload.condition("Evicted")
     if condition is None or "reempt" not in f"{condition.type}{condition.reason}":
         return None
     by = read_refusal(condition.message).preempted
-    taker = next((item for item in line.workloads if by and by.uid in (item.uid, item.name)), None)
+    taker = next((item for item in queues.workloads if by and by.uid in (item.uid, item.name)), None)
     who = (
         f"Workload {taker.name} (priority {taker.priority})" if taker else f"workload {by.uid}" if by else "another one"
     )
@@ -368,8 +368,8 @@ def _preempted(workload: Workload, line: NamespaceQueues) -> Reason | None:
     )
 
 
-def _queued(workload: Workload, line: NamespaceQueues) -> Reason:
-    place, of = position(workload, line)
+def _queued(workload: Workload, queues: NamespaceQueues) -> Reason:
+    place, of = position(workload, queues)
     condition = reservation(workload)
     return Reason(
         Hold.QUEUED,
@@ -386,7 +386,7 @@ def _place(place: int, of: int) -> str:
 # A message that says why no flavor was assigned. What is nearest to being admitted comes first.
 
 
-def _refused(workload: Workload, line: NamespaceQueues) -> Reason | None:
+def _refused(workload: Workload, queues: NamespaceQueues) -> Reason | None:
     condition = reservation(workload)
     refusal = read_refusal(condition.message)
     kind = _BY_REASON.get(condition.reason) or next((hold for hold, holds in _NEAREST if holds(refusal)), None)
@@ -395,11 +395,11 @@ def _refused(workload: Workload, line: NamespaceQueues) -> Reason | None:
         case None:
             return None
         case Hold.QUOTA:
-            return _quota(workload, line, refusal, witnesses)
+            return _quota(workload, queues, refusal, witnesses)
         case Hold.TOPOLOGY:
             return _topology(refusal, condition, witnesses)
         case Hold.QUOTA_NEVER:
-            return _never(workload, line, refusal, witnesses)
+            return _never(workload, queues, refusal, witnesses)
         case _:
             return _plainly(kind, refusal, condition, witnesses)
 
@@ -435,24 +435,24 @@ _NEAREST: tuple[tuple[Hold, Callable[[Refusal], bool]], ...] = (
 )
 
 
-def _quota(workload: Workload, line: NamespaceQueues, refusal: Refusal, conditions: tuple[Witness, ...]) -> Reason:
-    queue = line.cluster_queue_of(workload) or workload.queue
+def _quota(workload: Workload, queues: NamespaceQueues, refusal: Refusal, conditions: tuple[Witness, ...]) -> Reason:
+    queue = queues.cluster_queue_of(workload) or workload.queue
     parts: list[str] = []
     witnesses = list(conditions)
     for item in refusal.shortages:
-        found = quota(workload, line, item.flavor, item.resource)
+        found = quota(workload, queues, item.flavor, item.resource)
         used = f" ({found.used} of {found.nominal} used{_borrowed(found.borrowed)})" if found else ""
         parts.append(f"{item.more} more {item.resource} of flavor {item.flavor}{used}")
         if found:
             text = f"nominal {found.nominal}, used {found.used}, reserved {found.reserved}, borrowed {found.borrowed}"
             witnesses.append(Witness("ClusterQueue", queue, f"flavor {item.flavor}", item.resource, text))
-    held = holders(workload, line)
+    held = holders(workload, queues)
     witnesses += [
         Witness("Workload", item.name, "holds quota", f"priority {item.priority}", f"{item.gpus} GPUs") for item in held
     ]
     who = ", ".join(f"{item.owner or item.name} ({item.gpus} GPUs)" for item in held[:_NAMED])
     advice = f"wait for {who} to end" if who else "wait until others give back what they use"
-    place, of = position(workload, line)
+    place, of = position(workload, queues)
     return Reason(
         Hold.QUOTA,
         f"waits for quota in ClusterQueue {queue}: {'; '.join(parts) or 'too little is free'}{_place(place, of)}",
@@ -478,8 +478,8 @@ def _topology(refusal: Refusal, condition: Condition, witnesses: tuple[Witness, 
     )
 
 
-def _never(workload: Workload, line: NamespaceQueues, refusal: Refusal, witnesses: tuple[Witness, ...]) -> Reason:
-    queue = line.cluster_queue_of(workload) or workload.queue
+def _never(workload: Workload, queues: NamespaceQueues, refusal: Refusal, witnesses: tuple[Witness, ...]) -> Reason:
+    queue = queues.cluster_queue_of(workload) or workload.queue
     why = "; ".join(
         f"{item.resource} of flavor {item.flavor}: {item.requested or 'the request'} is more than {item.capacity}"
         for item in refusal.ceilings

@@ -20,10 +20,10 @@ from workflows.wire import GateReport
 
 BY_CHECK: Mapping[str, FaultClass] = {"tools": FaultClass.GPU_DRIVER, "mounts": FaultClass.STORAGE}
 """Checks whose failure is the node's fault; a wrong clock is reported, and no node is taken out for it."""
-SURE = 0.8
+KERNEL_CONFIDENCE = 0.8
 """A kernel's words count from this confidence on."""
 CERTAIN = 0.95
-MANY = 3
+COMMON_CAUSE_NODES = 3
 """So many nodes with the same trouble, and more than half of those looked at, have it from elsewhere."""
 FIRST_SECONDS = 3600.0
 """Of a node that was never looked at so much of its kernel's past counts."""
@@ -69,7 +69,7 @@ def judge(reports: Sequence[GateReport], pools: Mapping[str, str], since: Mappin
     """
     found = [item for report in reports if report.node in pools for item in _against(report, pools, since)]
     same = Counter(item.fault_class for item in found)
-    common = {kind for kind, count in same.items() if count >= MANY and 2 * count > len(reports)}
+    common = {kind for kind, count in same.items() if count >= COMMON_CAUSE_NODES and 2 * count > len(reports)}
     faults = tuple(item for item in found if item.fault_class not in common)
     shared = tuple(
         f"{same[kind]} of {len(reports)} nodes report {kind}: they share the cause, so none of them is blamed"
@@ -102,7 +102,7 @@ def _kernel(report: GateReport, pool: str, since: float) -> NodeFinding | None:
         return None
     diagnosis = diagnose(Evidence(Signal.LOGS, "", 0, report.at, lines=lines))
     condemned = POLICY[diagnosis.fault_class].kernel_condemns_node and diagnosis.node_suspect
-    if not condemned or diagnosis.confidence < SURE or not diagnosis.evidence:
+    if not condemned or diagnosis.confidence < KERNEL_CONFIDENCE or not diagnosis.evidence:
         return None
     why = f"sweep: its kernel says {diagnosis.evidence[0].text!r}"
     at = max(line.at for line in lines if line.at is not None)

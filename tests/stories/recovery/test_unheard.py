@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from deployments.cli.why import see
+from deployments.cli.why import read_run
 from flows.decisions.explain.why import explain
 from profiles.vocabulary import Action, FaultClass, RunState
 from tests.support.harness.stages import PROFILE, Stage, beyond_noise, incident, outcomes, stage, succeeded
@@ -77,7 +77,7 @@ def test_training_goes_on_unheard_and_the_run_says_so(scene: Stage, tmp_path_fac
         heard = max(row.step for row in scene.ledger.steps(scene.run, 1))
         later = scene.until(lambda story: (story.attempts[0].last_step or 0) > heard, "a step that only logs told")
         assert beyond_noise(later) == [], scene.tell()
-        [reason, *_] = explain(see(scene.run, scene.settings, scene.ledger)).reasons
+        [reason, *_] = explain(read_run(scene.run, scene.settings, scene.ledger)).reasons
         assert said in reason.sentence
         assert state_of(pid) == "T", "it stood still the whole time"
     scene.until(lambda story: not unheard(story) or story.run.state is RunState.SUCCEEDED, "it is heard again")

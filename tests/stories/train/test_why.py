@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from deployments.cli.why import queue_document, see, show_why, why_document
+from deployments.cli.why import queue_document, read_run, show_why, why_document
 from deployments.exit_codes import GOOD
 from flows.decisions.explain.queue import entries
 from flows.decisions.explain.why import explain
 from profiles.vocabulary import RunState
-from tasks.observe.run import look_at_line
+from tasks.observe.run import read_queues
 from tests.stories.recovery.test_brake import use_up
 from tests.support.harness.stages import DEADLINE_SECONDS, Stage, stage, succeeded
 from workflows import labels
@@ -31,7 +31,7 @@ def scene(prefect_server: str) -> Iterator[Stage]:
 
 
 def why(scene: Stage) -> dict[str, Any]:
-    sight = see(scene.run, scene.settings, scene.ledger)
+    sight = read_run(scene.run, scene.settings, scene.ledger)
     return json.loads(json.dumps(why_document(sight, explain(sight))))
 
 
@@ -82,7 +82,7 @@ def test_a_gang_for_which_there_are_too_few_gpus(scene: Stage) -> None:
     [pod] = evidence(said, "Pod")
     assert (pod["condition"], pod["reason"]) == ("PodScheduled=False", "Unschedulable")
     assert f"Insufficient {GPU}" in pod["message"]
-    line = look_at_line(scene.cluster, scene.resolved.cluster)
+    line = read_queues(scene.cluster, scene.resolved.cluster)
     queue = queue_document("local-gpus", line, entries(line, time.time()), time.time())
     [item] = queue["items"]
     assert (item["run"], item["state"], item["position"], item["gpus"]) == (scene.run, "waiting", 1, 32)
@@ -91,7 +91,7 @@ def test_a_gang_for_which_there_are_too_few_gpus(scene: Stage) -> None:
         scene.cluster.delete("Pod", name, grace_seconds=0)
     said = until(scene, "running", "steps/s")
     assert said["steps_per_second"] > 0, "what was named was what blocked it"
-    line = look_at_line(scene.cluster, scene.resolved.cluster)
+    line = read_queues(scene.cluster, scene.resolved.cluster)
     assert [row.state for row in entries(line, time.time())] == ["running"]
     stopped(scene)
 

@@ -146,7 +146,7 @@ def test_the_command_prints_a_table_or_a_document(
 ) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.sqlite")
     ledger.add_verdicts([verdict(f"node-{index}", time.time() - 9.0, "6.8") for index in range(3)])
-    monkeypatch.setattr(deployments.cli.fleet, "see", lambda cluster: fleet(3, away))
+    monkeypatch.setattr(deployments.cli.fleet, "read_fleet", lambda cluster: fleet(3, away))
     monkeypatch.setattr(deployments.cli.fleet, "open_ledger", lambda: ledger)
     assert show_drift("", as_json=False) == code
     printed = capsys.readouterr()

@@ -77,7 +77,7 @@ SWEPT: dict[str, tuple[str, set[int]]] = {
 @pytest.mark.parametrize("sentence", SWEPT)
 def test_a_task_that_was_killed(sentence: str) -> None:
     text, wanted = SWEPT[sentence]
-    assert {end.rank for end in exits(lines_of({"x.log": text})) if end.swept} == wanted
+    assert {end.rank for end in exits(lines_of({"x.log": text})) if end.killed_with_step} == wanted
 
 
 def test_nodes_before_lines_are_told_by_those_that_come_again() -> None:

@@ -15,7 +15,7 @@ from profiles.resolve import Resolved
 from tasks.cluster import Seen
 from tasks.kubernetes.api_server import ApiServer
 from tasks.kubernetes.cluster import KubernetesCluster
-from tasks.observe.run import look, look_at_line
+from tasks.observe.run import read_attempt, read_queues
 from tests.support.builders.attempt_plans import AMD, a_cluster, a_gpu_plan
 from tests.support.fakes.fake_api_server import FakeApiServer, Fault, status
 from workflows.attempt.jobset import jobset
@@ -73,7 +73,7 @@ def test_a_run_that_waits_for_kueue_is_seen_with_its_queues(api: FakeApiServer) 
     api.put("localqueues", made("LocalQueue", "team", spec={"clusterQueue": "research"}))
     api.put("localqueues", made("LocalQueue", "other", spec={"clusterQueue": "elsewhere"}))
     api.put("clusterqueues", made("ClusterQueue", "research", spec={"stopPolicy": "Hold"}))
-    found = look(cluster_at(api), resolved(), ATTEMPT, {})
+    found = read_attempt(cluster_at(api), resolved(), ATTEMPT, {})
     assert found.jobset is not None
     assert (found.jobset.queue, found.jobset.suspended, found.jobset.gpus, found.jobset.pods) == ("team", True, 16, 6)
     assert found.workload is not None
@@ -89,7 +89,7 @@ def test_what_may_not_be_read_is_named_and_everything_else_is_read(api: FakeApiS
     api.put("workloads", our_workload())
     forbidden = status(403, "Forbidden", 'localqueues.kueue.x-k8s.io is forbidden: User "me" cannot list resource')
     api.faults += [Fault("/localqueues", 403, forbidden, times=9), Fault("GET /readyz", 200, b"ok")]
-    found = look(cluster_at(api), resolved(), ATTEMPT, {})
+    found = read_attempt(cluster_at(api), resolved(), ATTEMPT, {})
     assert found.workload is not None
     assert [kind for kind, _ in found.unread] == ["LocalQueue"]
     assert "forbidden" in found.unread[0][1]
@@ -102,7 +102,7 @@ def test_a_cluster_without_kueue_is_no_gap_where_nobody_asks_for_a_queue(api: Fa
     api.put("pods", our_pod("p-0", "node-0", status={"phase": "Running"}))
     for plural in ("workloads", "localqueues"):
         api.faults.append(Fault(f"/{plural}", 404, b"404 page not found\n"))
-    line = look_at_line(cluster_at(api), resolved().cluster)
+    line = read_queues(cluster_at(api), resolved().cluster)
     assert line.unread == ()
     assert line.owners == {"p-0": "demo-1-a1"}
     assert [item.name for item in line.jobsets] == ["demo-1-a1"]
@@ -121,7 +121,7 @@ def test_an_unplaced_gang_is_seen_with_events_nodes_and_who_uses_them(api: FakeA
     for name, about in (("e1", "demo-1-a1-trainer-0-0-x"), ("e2", "demo-1-a10-trainer-0"), ("e3", "demo-1-a1")):
         event = {"involvedObject": {"kind": "Pod", "name": about}, "reason": "FailedScheduling", "message": about}
         api.put("events", made("Event", name, **event, lastTimestamp=AT))
-    found = look(cluster_at(api), resolved(), ATTEMPT, {"node-1": "Xid 79"})
+    found = read_attempt(cluster_at(api), resolved(), ATTEMPT, {"node-1": "Xid 79"})
     assert {item.name for item in found.events} == {"demo-1-a1-trainer-0-0-x", "demo-1-a1"}, "not those of attempt 10"
     told = {item.name: (item.busy, item.cordoned, item.quarantined) for item in found.candidates}
     assert told == {"node-0": ("big", False, ""), "node-1": ("", True, "Xid 79")}
@@ -135,7 +135,7 @@ def test_a_gang_that_runs_costs_four_requests(api: FakeApiServer) -> None:
     api.put("jobsets", plain)
     for index in range(6):
         api.put("pods", our_pod(f"p-{index}", f"node-{index}", status={"phase": "Running"}))
-    look(cluster_at(api), resolved(), ATTEMPT, {})
+    read_attempt(cluster_at(api), resolved(), ATTEMPT, {})
     assert [seen.path.rpartition("/")[2] for seen in api.seen] == ["demo-1-a1", "pods", "nodes"]
 
 
@@ -144,7 +144,7 @@ def test_pods_of_an_earlier_attempt_are_leftovers(api: FakeApiServer) -> None:
     old["metadata"]["deletionTimestamp"] = AT
     api.put("pods", old)
     second = AttemptRecord("demo-1", 2, 1.0, "again")
-    found = look(cluster_at(api), resolved(), second, {})
+    found = read_attempt(cluster_at(api), resolved(), second, {})
     assert [(item.name, item.deleted_at is not None) for item in found.leftovers] == [("demo-1-a1-trainer-0-0-x", True)]
     assert (found.pods, found.jobset) == ((), None)
 
@@ -159,7 +159,7 @@ class Away:
 def test_a_cluster_that_does_not_answer_is_no_empty_cluster() -> None:
     cluster: Any = Away()
     with pytest.raises(Unavailable):
-        look(cluster, resolved(), ATTEMPT, {})
+        read_attempt(cluster, resolved(), ATTEMPT, {})
 
 
 def test_a_pod_says_what_each_container_waits_for() -> None:
@@ -278,6 +278,6 @@ class Crowded:
 
 def test_a_queue_of_many_pods_is_never_held_whole() -> None:
     cluster: Any = Crowded()
-    line = look_at_line(cluster, resolved().cluster)
+    line = read_queues(cluster, resolved().cluster)
     assert (len(line.pods), len(line.owners)) == (500, 500), "a pod that is told twice is one pod"
     assert cluster.most <= 3
