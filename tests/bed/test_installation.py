@@ -129,11 +129,12 @@ def test_the_next_runner_recovers_and_without_any_training_goes_on(product: Inst
         )
         assert incident(story).fault_class is FaultClass.PROCESS_KILLED, scene.tell()
         cluster, folder = scene.cluster, scene.folder  # from here on the ledger is away with everything else
-        before = second_gang(cluster)
-        product.delete()
-        with pytest.raises(BedError, match="not found"):
-            product.kubectl("get", "namespace", NAMESPACE)
-        assert second_gang(cluster) == before, "nobody touched what trains"
+        with scene.held_at(STEPS // 2 - 20):  # however long all else takes to go, the training has not ended
+            before = second_gang(cluster)
+            product.delete()
+            with pytest.raises(BedError, match="not found"):
+                product.kubectl("get", "namespace", NAMESPACE)
+            assert second_gang(cluster) == before, "nobody touched what trains"
         until("the gang's own end", lambda: completed(cluster), scene.ground.deadline_seconds, 0.5)
         [log] = folder.glob("a2/*/rank-0.log")
         assert "weights sha256 " in log.read_text(errors="replace"), "it trained to its end"
