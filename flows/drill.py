@@ -53,8 +53,10 @@ async def drill(run: str, fault: str) -> State[Any]:
         with session() as here:
             at = break_once(str(flow_run.get_id() or ""), run, spec, here)
             found = measure(run, spec, at, here.ledger)
-    except (ProfileError, NotFound, Unavailable) as error:
+    except (ProfileError, NotFound) as error:
         return Failed(message=f"nothing was broken: {error}")
+    except Unavailable as error:  # perhaps after the fault was caused: then it stands in the run's history
+        return Failed(message=f"the drill did not come to its end: {error}")
     message = f"{spec}: {in_words(found)}"
     return Failed(message=message) if found["recovered"] is False else Completed(message=message)
 
@@ -76,9 +78,10 @@ def break_once(drill_id: str, run: str, spec: FaultSpec, here: World) -> float:
         newest = max(1, len(story.attempts))
         here.ledger.add_marks(None, [MarkRecord(run, newest, BEGUN, here.now(), drill_id)])
         return break_at(run, spec, here.settings, here.ledger)
-    caused = [mark.at for mark in story.marks if mark.kind == "fault" and mark.at >= begun[0]]
+    ours = (mark for mark in story.marks if mark.kind == "fault" and mark.detail.partition(":")[0] == spec.kind)
+    caused = [mark.at for mark in ours if mark.at >= begun[0]]
     if not caused:
-        raise Unavailable("this drill was begun before, by a process that died: start another one")
+        raise Unavailable("begun before, by a process that died; whether it broke anything is not known: start another")
     return caused[0]
 
 

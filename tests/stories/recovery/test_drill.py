@@ -108,13 +108,17 @@ def test_a_drill_from_the_server_s_pages_breaks_one_thing_however_often_it_is_st
         assert break_once("second drill", scene.run, parse_fault("kill-coordinator"), here) == pytest.approx(first)
         assert faults(scene) == ["kill-rank:1", "kill-coordinator"]
         here.ledger.add_marks(None, [MarkRecord(scene.run, 1, BEGUN, time.time(), "third drill")])
+        here.ledger.add_marks(None, [MarkRecord(scene.run, 1, "fault", time.time(), "kill-flow")])  # of another drill
         with pytest.raises(Unavailable, match="by a process that died"):
             break_once("third drill", scene.run, parse_fault("kill-rank:0"), here)
-    assert len(faults(scene)) == 2
+    assert len(faults(scene)) == 3, "and the one that was only written down"
     assert succeeded(scene.end()), scene.tell()
     late = asked_for(scene.run, "kill-rank:1")
     assert late.is_failed()
-    assert "nothing was broken" in (late.message or "")
+    assert "ended before what was waited for" in (late.message or "")
+    wrong = asked_for(scene.run, "kill-nobody:1")
+    assert wrong.is_failed()
+    assert (wrong.message or "").startswith("nothing was broken: --fault")
 
 
 def test_a_drill_whose_run_does_not_come_back_says_so(
