@@ -79,6 +79,12 @@ class WorkspaceProfile(Value):
     """Namespace of the flow runner."""
 
     @model_validator(mode="after")
+    def _stands_apart_from_the_runner(self) -> WorkspaceProfile:
+        if self.name == self.runner_namespace:
+            raise wrong("name", f"must not be the runner's own namespace {self.name}: pods there reach its server")
+        return self
+
+    @model_validator(mode="after")
     def _flavors_fit_each_other(self) -> WorkspaceProfile:
         names = [flavor.name for flavor in self.flavors]
         if len(set(names)) != len(names):

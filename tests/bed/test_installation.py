@@ -22,9 +22,11 @@ from tests.bed.commands import BedError, until
 from tests.bed.ground import BedGround
 from tests.bed.installed import DATABASE, MONITORS, NODE, RUNNERS, SERVER, Installed
 from tests.bed.untouched import gang, steps_of
+from tests.support.fakes.network_policies import traffic
 from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows import labels
 from workflows.platform.pod_shapes import NAMESPACE
+from workflows.platform.workspace import WORKSPACE
 
 pytestmark = pytest.mark.story
 PROFILE = "/etc/primus/story.yaml"
@@ -106,6 +108,7 @@ def test_a_run_through_the_api_does_not_notice_an_upgrade_and_a_kill(product: In
     with asked(product, "upgraded", f"steps={STEPS}") as (scene, flow_run):
         before = gang(scene)
         assert len(before) >= 2
+        only_what_must_be_is_let_in(product)
         number = upgraded(product, scene)
         product.kill_runner()
         driven_by(scene, product.pod(RUNNERS)["metadata"]["name"], number)
@@ -138,6 +141,34 @@ def test_the_next_runner_recovers_and_without_any_training_goes_on(product: Inst
         until("the gang's own end", lambda: completed(cluster), scene.ground.deadline_seconds, 0.5)
         [log] = folder.glob("a2/*/rank-0.log")
         assert "weights sha256 " in log.read_text(errors="replace"), "it trained to its end"
+
+
+def only_what_must_be_is_let_in(product: Installed) -> None:
+    """By the policies that the API server holds, and the labels that all pods have now; nobody enforces them here."""
+    api = product.bed.api
+    policies = [
+        one | {"kind": "NetworkPolicy"} for one in api.get("/apis/networking.k8s.io/v1/networkpolicies")["items"]
+    ]
+    spaces = [one | {"kind": "Namespace"} for one in api.get("/api/v1/namespaces")["items"]]
+    here = traffic([*policies, *spaces])
+    pods = api.get("/api/v1/pods")["items"]
+    teams = {name for name, marks in here.namespaces.items() if WORKSPACE in marks}
+    theirs = [pod for pod in pods if pod["metadata"]["namespace"] in teams]
+    ranks = [pod for pod in theirs if pod["metadata"]["labels"].get(labels.ROLE) == "trainer"]
+    [boss] = [pod for pod in theirs if pod["metadata"]["labels"].get(labels.ROLE) == labels.COORDINATOR_ROLE]
+    assert len(ranks) >= 2
+    parts = {name: product.pod(name) for name in (SERVER, RUNNERS, MONITORS, DATABASE)}
+    ports = {installed.SERVER_PORT, installed.PAGE_PORT, 5432}
+    assert [
+        (source["metadata"]["name"], name, port)
+        for source in theirs
+        for name, target in parts.items()
+        for port in ports
+        if here.admits(source, target, port)
+    ] == []
+    assert all(here.admits(rank, boss, labels.COORDINATOR_PORT) for rank in ranks)
+    assert here.admits(parts[RUNNERS], parts[SERVER], installed.SERVER_PORT)
+    assert here.admits(parts[MONITORS], parts[SERVER], installed.SERVER_PORT)
 
 
 def second_gang(cluster: Any) -> dict[str, tuple[str, int]]:

@@ -26,7 +26,7 @@ from workflows.platform.pod_shapes import (
     secret_variables,
     variables,
 )
-from workflows.platform.workspace import RBAC, Right
+from workflows.platform.workspace import RBAC, WORKSPACE, Right
 from workflows.programs.health import client
 from workflows.programs.health.options import Options
 from workflows.programs.runtime import copy
@@ -52,6 +52,8 @@ CHECK = f"{SERVICE}-check"
 CHECK_SECONDS = 600
 """For the pod that asks all nodes."""
 USER = 65532
+PAGE_PORTS = (READINESS_PORT, METRICS_PORT)
+"""Beside the port of the health checks, which a site may choose."""
 TMP = "/tmp"  # noqa: S108 - the pod's own
 
 
@@ -219,12 +221,18 @@ def _service(values: HealthValues, name: str, part: str, port: int) -> Manifest:
 
 
 def _network_policy(values: HealthValues) -> Manifest:
-    """The three pages are for everybody, as with Autopilot; what else listens is for the daemons among each other."""
-    pages = [{"port": port, "protocol": "TCP"} for port in (values.port, READINESS_PORT, METRICS_PORT)]
+    """The three pages are for all but pods of workspaces, `compatible` for everybody, as with Autopilot.
+
+    What else listens is for the daemons among each other.
+    """
+    pages: Manifest = {"ports": [{"port": port, "protocol": "TCP"} for port in (values.port, *PAGE_PORTS)]}
+    if not values.compatible:
+        others = {"matchExpressions": [{"key": WORKSPACE, "operator": "DoesNotExist"}]}
+        pages = {"from": [{"namespaceSelector": others}], **pages}
     spec = {
         "podSelector": {"matchLabels": {NAME: SERVICE}},
         "policyTypes": ["Ingress"],
-        "ingress": [{"ports": pages}, {"from": [{"podSelector": {"matchLabels": {NAME: SERVICE}}}]}],
+        "ingress": [pages, {"from": [{"podSelector": {"matchLabels": {NAME: SERVICE}}}]}],
     }
     return _object("networking.k8s.io/v1", "NetworkPolicy", values, spec=spec)
 

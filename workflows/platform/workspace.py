@@ -15,6 +15,8 @@ from workflows import labels
 Manifest = dict[str, Any]
 
 RBAC = "rbac.authorization.k8s.io"
+WORKSPACE = f"{labels.PREFIX}/workspace"
+"""Label of a workspace's namespace: what keeps its pods away from all else of ours selects by it."""
 KUEUE = "kueue.x-k8s.io/v1beta2"
 PIPELINES = "primus-pipelines"
 """Service account of pipeline pods: they report their outputs and apply the JobSet."""
@@ -119,7 +121,7 @@ def _namespace(profile: WorkspaceProfile) -> Manifest:
         "pod-security.kubernetes.io/enforce": profile.pod_security,
         # What the level above would complain about is shown to whoever applies a pod, not refused.
         "pod-security.kubernetes.io/warn": "restricted",
-        f"{labels.PREFIX}/workspace": profile.name,
+        WORKSPACE: profile.name,
     }
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": profile.name, "labels": marks}}
 
@@ -201,7 +203,7 @@ def _cluster_queue(profile: WorkspaceProfile) -> Manifest:
         "metadata": {"name": profile.name},
         "spec": {
             **({"cohortName": profile.cohort} if profile.cohort else {}),
-            "namespaceSelector": {"matchLabels": {f"{labels.PREFIX}/workspace": profile.name}},
+            "namespaceSelector": {"matchLabels": {WORKSPACE: profile.name}},
             "queueingStrategy": "BestEffortFIFO",
             "preemption": {
                 "withinClusterQueue": rules.within_queue,
