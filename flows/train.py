@@ -50,6 +50,7 @@ from tasks.runs.submit import end_attempt, let_start, submit_attempt, watch_atte
 from workflows.model.attempt import AttemptView, Signal
 from workflows.model.gang_status import lent_restarts
 from workflows.model.records import ActionRecord, AttemptRecord, Constraints, RunRecord, Story
+from workflows.programs.launcher.options import STEPLESS
 
 Act = Plan | Submit | Watch | Recover | CarryOut | AwaitAnswer | Finish
 """Moves that do something."""
@@ -236,7 +237,9 @@ def tell(view: AttemptView, resolved: Resolved) -> None:
 def _ended_well(resolved: Resolved, attempt: AttemptRecord, view: AttemptView) -> None:
     run = resolved.run
     proof, _ = prove_resume(attempt.resumed_from_step, attempt.first_step, run.checkpoint, run.progress.every_steps)
-    end = judge_end(view, attempt, run.steps, run.progress.every_steps)
+    # Of a program that tells no steps only its exit code is known.
+    tells_steps = run.progress.framework not in STEPLESS or attempt.last_step is not None
+    end = judge_end(view, attempt, run.steps if tells_steps else 0, run.progress.every_steps)
     if end.succeeded:
         end_attempt(attempt, OUTCOME_SUCCEEDED, end.at, proof)
     else:

@@ -33,6 +33,7 @@ from typing import (
     Callable,
     Dict,
     List,
+    Literal,
     Optional,
     Tuple,
     Type,
@@ -136,6 +137,28 @@ class RankEnd:
     incarnation: int = 1
 
 
+LauncherCause = Literal[
+    "",
+    "arguments",  # its own flags or variables cannot be read
+    "address",  # the coordinator's address or its own is none
+    "coordinator-away",  # the coordinator did not answer in time
+    "coordinator-refused",
+    "gang-incomplete",  # not all pods met in time, or in another incarnation
+    "folder",  # a folder of the ranks cannot be made, and never will
+    "storage",  # a storage that has no room or does not work refuses a file or folder
+    "checkpoint-changed",  # it is not what was proven
+    "no-steps",  # exit 0 without any of the planned steps
+    "ended-early",  # exit 0 before the planned last step
+    "process-stuck",  # SIGKILL does not end a process
+    "memory",  # the system has none left for the launcher
+    "system-refused",  # the system refuses the launcher something else
+]
+"""What a launcher knows of why its pod ended wrongly, where no rank's end says it; "": nothing.
+
+`flows.decisions.diagnosis.witnesses.LAUNCHER_CAUSES` has the class of each.
+"""
+
+
 @dataclass(frozen=True)
 class Termination:
     """How the ranks of one pod ended; the whole goes to the run's folder, `summary` to the termination message."""
@@ -153,6 +176,8 @@ class Termination:
     last_step: Optional[int] = None
     at: float = 0.0
     detail: str = ""
+    cause: str = ""
+    """One of `LauncherCause`."""
 
     def summary(self) -> str:
         """JSON of at most `TERMINATION_MESSAGE_BYTES` bytes: last lines go first, then ranks that ended well."""

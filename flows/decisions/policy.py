@@ -313,6 +313,7 @@ BY_RULE: Mapping[str, FaultPolicy] = {
     "xid-application-stopped": AMBIGUOUS,
     "signal-node-cordoned": replace(POLICY[F.PREEMPTED], optional=True),
     "signal-straggler": replace(POLICY[F.STRAGGLER], action=Action.NEW_ATTEMPT, tries=3, optional=True),
+    "launcher-ended-early": replace(POLICY[F.CONFIG], action=Action.NEW_ATTEMPT, retry_helps=True),
     "disk-full": replace(POLICY[F.STORAGE], tries=1, wait_seconds=15.0),
 }
 """Where the strongest rule says more about what to do than its class."""

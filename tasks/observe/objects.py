@@ -16,6 +16,7 @@ from workflows.model.gang_status import PROGRAM_MARKS, GangNews
 from workflows.model.manifest import Json
 from workflows.model.nodes import node_of
 from workflows.model.records import MarkRecord
+from workflows.programs.coordinator.state import FINAL_STATES
 from workflows.status import CoordinatorStatus, Jump, RestartInPlace, SavesStatus
 
 Names = Mapping[str, str]
@@ -36,7 +37,11 @@ def coordinator_facts(status: CoordinatorStatus, now: float) -> CoordinatorFacts
         last_checkpoint_step=status.last_checkpoint_step,
         steps_per_second=status.steps_per_second,
         phase=status.phase,
-        heard=tuple((item.pod, item.node, item.last_heard_at or 0.0) for item in status.members),
+        heard=tuple(
+            (item.pod, item.node, item.last_heard_at or 0.0)
+            for item in status.members
+            if item.state not in FINAL_STATES  # its ranks have ended, and it has nothing more to say
+        ),
         ranks=tuple((item.pod, tuple(item.ranks)) for item in status.members),
         launched_at=status.launched_at,
         failed_ranks=tuple(sorted(end.rank for end in status.ended if not end.requested and end.exit_code != 0)),

@@ -83,7 +83,10 @@ def sample(pods: Sequence[Pod], second: SecondSight) -> tuple[Pod, ...]:
     First those of the lowest rank, of the highest (some trainers print there), and one between. Where none of them
     tells of steps, the whole gang in turns, until one does.
     """
-    gang = sorted((pod for pod in pods if pod.ranks), key=lambda pod: pod.index)
+    ranked = [pod for pod in pods if pod.ranks]
+    # One whose ranks have ended prints nothing more; where all have, the last lines of any tell how far they came.
+    living = [pod for pod in ranked if pod.phase != "Succeeded"] or ranked
+    gang = sorted(living, key=lambda pod: pod.index)
     telling = [pod for pod in gang if any(name == pod.name and sign.step is not None for name, sign in second.signs)]
     count = len(gang)
     turn = 0 if telling else second.looks * MOST_PODS

@@ -91,14 +91,41 @@ UNTOLD_CRASH = 0.5
 LAUNCHER_REASONS: dict[str, tuple[FaultClass, float]] = {
     "signalled": (F.PREEMPTED, 0.6),
     "coordinator-lost": (F.RENDEZVOUS, 0.6),
-    "launcher-error": (F.UNKNOWN, 0.3),
 }
 """Why a launcher ended whose ranks had nothing wrong with them. `signalled`: SIGTERM came from outside, not from us."""
+
+LAUNCHER_CAUSES: dict[str, tuple[FaultClass, float]] = {
+    "arguments": (F.CONFIG, 0.95),
+    "address": (F.CONFIG, 0.9),
+    "coordinator-away": (F.RENDEZVOUS, 0.8),
+    "coordinator-refused": (F.RENDEZVOUS, 0.6),
+    "gang-incomplete": (F.RENDEZVOUS, 0.8),
+    "folder": (F.CONFIG, 0.95),
+    "storage": (F.STORAGE, 0.9),
+    "checkpoint-changed": (F.CHECKPOINT_CORRUPT, 0.9),
+    "no-steps": (F.CONFIG, 0.9),
+    "ended-early": (F.CONFIG, 0.7),
+    "process-stuck": (F.HANG, 0.7),
+    "memory": (F.HOST_OOM, 0.8),
+    "system-refused": (F.UNKNOWN, 0.3),
+}
+"""Class of each cause that a launcher names (`workflows.wire.LauncherCause`). A try more helps none of class `config`,
+but for `ended-early`: a program that trains for so long and ends goes on from its checkpoint, and one that ends at the
+same step again does not (`flows.decisions.policy.BY_RULE`)."""
+
+LAUNCHER_ADVICE: dict[str, str] = {
+    "folder": "put a folder there, or name another one in the profile",
+    "no-steps": "read what the program printed: correct its arguments or its data, or `progress` of the profile where "
+    "it did train and its lines were not read as steps",
+    "ended-early": "lower `steps` of the profile where the program is meant to end there",
+}
+"""What a person can do, where the class alone does not say it."""
 
 GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
     "gpu": (F.GPU_HARDWARE, 0.85),
     "storage": (F.STORAGE, 0.85),
     "disk": (F.STORAGE, 0.85),
+    "node": (F.UNKNOWN, 0.4),
     "memory": (F.HOST_OOM, 0.6),
     "clock": (F.CONTROL_PLANE, 0.4),
     "network": (F.FABRIC, 0.7),
@@ -108,6 +135,8 @@ GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
 """What a failed check of the gate or of an examination means, by a word in its name."""
 
 _LAGS = re.compile(r"(?:outside of it|elsewhere): rank (?P<rank>\d{1,7}) on (?P<node>\S{1,253}) in (?!.* and \d+ more)")
+_AWAITED = re.compile(r"all wait for rank (?P<rank>\d{1,7}) on (?P<node>\S{1,253}), which ")
+"""The same where more than stacks says so (`AwaitedRank` in `workflows.programs.coordinator.hangs`)."""
 _AGAIN = re.compile(r"it is the second time on (?P<node>\S{1,253})$")
 """How a coordinator says whom a hang is owed to."""
 _SLOW = re.compile(r"rank \d{1,7} on (?P<node>\S{1,253}) takes ")
@@ -223,7 +252,7 @@ def _signals(evidence: Evidence) -> Iterator[Clue]:
 
 def _with_whom(hang: Clue) -> Clue:
     """The clue with the one rank for whom the others wait, by their stacks; with its node, where it hung before."""
-    lags, again = _LAGS.search(hang.text), _AGAIN.search(hang.text)
+    lags, again = _AWAITED.search(hang.text) or _LAGS.search(hang.text), _AGAIN.search(hang.text)
     if again is not None:
         return replace(hang, blames="node", node=again["node"])
     return hang if lags is None else replace(hang, blames="rank", node=lags["node"], rank=int(lags["rank"]))
@@ -365,6 +394,53 @@ def _requested_ends(evidence: Evidence) -> Iterator[Clue]:
             yield Clue(F.PREEMPTED, 0.85, text, "node-cordoned", node=node.name)
 
 
+def _launcher_causes(evidence: Evidence) -> Iterator[Clue]:
+    """What launchers know themselves, and how the flow saw ranks end that no launcher could judge."""
+    started = {record.role for record in evidence.terminations if record.ranks}
+    for record in evidence.terminations:
+        if record.cause in LAUNCHER_CAUSES:
+            text = f"{record.role} on {record.node}: {record.detail}"
+            # Where others have started on the same storage, the fault is this node's.
+            alone = record.cause == "folder" and record.role in started
+            yield _here(record, text) if alone else _cause(record.cause, text, record.node)
+    if evidence.signal is Signal.ENDED_EARLY:
+        yield _cause("no-steps" if evidence.last_step is None else "ended-early", evidence.detail, "")
+
+
+def _cause(cause: str, text: str, node: str) -> Clue:
+    kind, weight = LAUNCHER_CAUSES[cause]
+    blames = "node" if kind is F.HANG else "code" if POLICY[kind].exception_blames_code else "nobody"
+    return Clue(kind, weight, text, f"launcher-{cause}", blames, node, supersedes=("unknown",),
+                advice=LAUNCHER_ADVICE.get(cause, ""))  # fmt: skip
+
+
+def _here(record: Termination, text: str) -> Clue:
+    return Clue(F.STORAGE, 0.85, f"{text}, though other pods could", "launcher-folder-here", "node", record.node)
+
+
+def _left_early(evidence: Evidence) -> Iterator[Clue]:
+    """A rank ended well before the planned end, and then others failed that needed it: what they print is an echo."""
+    trains = {pod.name for pod in evidence.pods if pod.ranks}
+    ends = [(record.node, end) for record in evidence.terminations if record.pod in trains for end in record.ranks]
+    own = [(node, end) for node, end in ends if not end.requested]
+    failed = min((end for _, end in own if end.exit_code or end.signal is not None), key=_when, default=None)
+    left = min(((node, end) for node, end in own if end.exit_code == 0), key=lambda item: _when(item[1]), default=None)
+    if failed is None or left is None or left[1].at > failed.at or not evidence.steps:
+        return
+    node, end = left
+    if (end.last_step or evidence.last_step or 0) >= evidence.steps:
+        return
+    after = "without a step" if end.last_step is None else f"after step {end.last_step} of {evidence.steps}"
+    where = f" on {node}" if node else ""
+    text = f"rank {end.rank}{where} had ended with exit code 0 {after}, and rank {failed.rank}, which needed it, failed"
+    yield Clue(F.COLLECTIVE_TIMEOUT, 0.6, text, "rank-left-early", "rank", node, end.rank, end.at,
+               supersedes=("unknown", "fabric", "rendezvous"))  # fmt: skip
+
+
+def _when(end: RankEnd) -> tuple[float, int]:
+    return (end.at, end.rank)
+
+
 def _gate(evidence: Evidence) -> Iterator[Clue]:
     reports = (*(("gate", item) for item in evidence.gate), *(("examination", item) for item in evidence.examined))
     for looked, report in reports:
@@ -405,6 +481,8 @@ WITNESSES: tuple[Witness, ...] = (
     _pods,
     _exits,
     _requested_ends,
+    _launcher_causes,
+    _left_early,
     _gate,
     _checkpoint,
     _numbers,

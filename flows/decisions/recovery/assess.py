@@ -107,6 +107,7 @@ def _node_lost(view: AttemptView, _: Case) -> WatchFinding | None:
         for node in view.nodes
         if node.ready is not True
         and node.name not in coordinator_nodes
+        and any(pod.node == node.name and pod.phase != "Succeeded" for pod in view.pods)
         and (
             any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
             or (node.name in view.unreached and (_broken(view) or _coordinator_unreachable(view, node.name)))

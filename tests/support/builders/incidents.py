@@ -29,13 +29,28 @@ class End:
     """The exception that ended it; a traceback stands before it."""
     lines: tuple[str, ...] = ()
     reason: str = "rank-failed"
+    last_step: int = 40
 
     def record(self) -> Termination:
         """As the launcher writes it."""
         said = [*TRACEBACK, self.raised] if self.raised else list(self.lines)
-        how = (self.code, self.signal, self.requested)
-        end = RankEnd(self.rank, 0, self.at, *how, last_step=40, last_lines=said, oom_killed=self.oom_killed)
+        how = (self.code, self.signal, self.requested, self.last_step, said)
+        end = RankEnd(self.rank, 0, self.at, *how, oom_killed=self.oom_killed)
         return Termination("demo", 1, "trainer", self.node, f"pod-{self.node}", self.reason, [end])
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a launcher knows of why its pod ended; its ranks ended well, or were never started."""
+
+    node: str
+    cause: str
+    detail: str = ""
+
+    def record(self) -> Termination:
+        """As the launcher writes it."""
+        about = ("demo", 1, "trainer", self.node, f"pod-{self.node}", "launcher-error")
+        return Termination(*about, ranks=[], detail=self.detail, cause=self.cause)
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,9 @@ class Seen:
     detail: str = ""
     suspended: str = ""
     ends: tuple[End, ...] = ()
+    known: tuple[Known, ...] = ()
+    steps: int = 0
+    last_step: int | None = None
     pods: tuple[dict[str, Any], ...] = ()
     nodes: tuple[dict[str, Any], ...] = ()
     lines: tuple[Printed, ...] = ()
@@ -84,7 +102,9 @@ class Seen:
             NOW,
             detail=self.detail,
             suspended=self.suspended,
-            terminations=tuple(end.record() for end in self.ends),
+            terminations=tuple(end.record() for end in (*self.ends, *self.known)),
+            steps=self.steps,
+            last_step=self.last_step,
             pods=tuple(_pod(**facts) for facts in self.pods),
             nodes=tuple(a_node(**facts) for facts in self.nodes),
             lines=tuple(printed.line() for printed in self.lines),

@@ -118,13 +118,22 @@ class CheckpointProven:
 
 
 @dataclass(frozen=True)
+class RankLeft:
+    """A rank has ended by itself, and well (`RankEnd`): the others may train on, or wait for it in vain."""
+
+    at: float
+    rank: int
+    incarnation: int = 1
+
+
+@dataclass(frozen=True)
 class GangOver:
     """The gang was ordered to stop, or all of it ended: the watch ends."""
 
     at: float
 
 
-Event = Union[GangLaunched, StepReported, PhaseEntered, CheckpointProven, GangOver]
+Event = Union[GangLaunched, StepReported, PhaseEntered, CheckpointProven, RankLeft, GangOver]
 
 
 @dataclass(frozen=True)
@@ -288,7 +297,7 @@ class Watch:
     """From the last start to its first step."""
     saved_step: int = 0
     reference: Optional[StepReported] = None
-    """Newest step of the lowest reporting rank; durations come from its clock alone."""
+    """Newest step of the lowest living rank that reports; durations come from its clock alone."""
     stride: int = 1
     """Steps between two reports."""
     paused_since_step: bool = False
@@ -356,6 +365,8 @@ def apply_event(watch: Watch, event: Event) -> Watch:
         return replace(watch, verdict="over", pauses={})
     if watch.verdict == "over" or event.incarnation != watch.incarnation:
         return watch
+    if isinstance(event, RankLeft):
+        return _left(watch, event.rank)
     return _stepped(watch, event) if isinstance(event, StepReported) else _entered(watch, event)
 
 
@@ -405,6 +416,12 @@ def _launched(watch: Watch, event: GangLaunched) -> Watch:
                  saved_step=max(watch.saved_step, event.resume_step), announced_phases=watch.announced_phases,
                  late_phases=watch.late_phases, steps=watch.steps, warm_steps=watch.warm_steps,
                  hang_counts=hung if watch.verdict == "confirmed" else watch.hang_counts)  # fmt: skip
+
+
+def _left(watch: Watch, rank: int) -> Watch:
+    """It is in no pause any more, and the times of steps come from the lowest rank that is left."""
+    reference = None if watch.reference is not None and watch.reference.rank == rank else watch.reference
+    return replace(watch, reference=reference, pauses={who: one for who, one in watch.pauses.items() if who != rank})
 
 
 def _alive(watch: Watch, at: float) -> Watch:

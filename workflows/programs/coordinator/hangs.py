@@ -10,7 +10,7 @@ journal, and counts the time without progress from then on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from workflows.programs.coordinator.hang_watch import (
     NEVER,
@@ -19,6 +19,7 @@ from workflows.programs.coordinator.hang_watch import (
     GangOver,
     HangLimits,
     PhaseEntered,
+    RankLeft,
     StepReported,
     Watch,
     after_other_restart,
@@ -42,7 +43,7 @@ from workflows.programs.runtime.flags import replace
 from workflows.programs.stacks.groups import Stack, StackFinding, blamed_node, find_minority, stacks_of
 from workflows.programs.stacks.values import StackAnswer
 from workflows.status import Hang
-from workflows.wire import CheckpointSeen, PhaseSeen, StepSeen
+from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 ANSWER_SECONDS = 3.0
 """Longest wait for answers after the request for stacks."""
@@ -86,6 +87,7 @@ class HangWatch:
             self.watch, self.found = after_other_restart(self.watch), None
         if state.incarnation != self._incarnation:
             self._incarnation, self._running, self._ended, self.found = state.incarnation, set(), set(), None
+            self._question = None
         if state.is_stopping and not before.is_stopping:
             self.watch = apply_event(self.watch, GangOver(event.at))
         elif isinstance(event, HangSuspected):
@@ -145,6 +147,8 @@ class HangWatch:
         verdict, found = self.watch.verdict, self.found
         if verdict not in _DOUBT:
             return None
+        if verdict == "confirmed" and found is None and self._question is not None:
+            verdict = "suspect"  # whose fault it is comes with the answers, in a moment; who acts wants to know
         return Hang(
             waited_seconds=round(self.watch.quiet_seconds, 3),
             phase=self.watch.phase,
@@ -161,7 +165,8 @@ class HangWatch:
         order = state.orders[-1] if state.orders else None
         if order is None or not order.stacks or order in before.orders:
             return
-        pods = {one.pod: one for one in state.members.values() if one.role == state.deciding_role}
+        mine = [one for one in state.members.values() if one.role == state.deciding_role]
+        pods = {one.pod: one for one in mine if one.state not in FINAL_STATES}
         self._question = _Question(order.stacks, event.at, pods)
         self._stacks, self._answered, self.found = {}, set(), None
 
@@ -171,6 +176,11 @@ class HangWatch:
 
     def _finding(self, state: State, now: float) -> HangConfirmed:
         members = [one for one in state.members.values() if one.role == state.deciding_role]
+        awaited = None if self.watch.is_ending else _awaited(state)
+        if awaited is not None:
+            why = f"{self.watch.why}; {awaited.words}"
+            stacks = render_finding(find_minority([*self._stacks.values()])) if self._stacks else ""
+            return HangConfirmed(now, state.incarnation, why, awaited.rank, awaited.node, stacks, self._gang)
         nodes = {rank: one.place for one in members for rank in _ranks(state, one) if rank not in self._stacks}
         if not self._stacks:
             why = f"{self.watch.why}; no launcher gave stacks within {ANSWER_SECONDS:g} s"
@@ -214,11 +224,41 @@ class HangWatch:
             )
         elif isinstance(report, CheckpointSeen) and report.verdict == "pass":
             self.watch = apply_event(watch, CheckpointProven(at, report.step))
+        elif isinstance(report, RankEnd) and _left_by_itself(report):
+            self.watch = apply_event(watch, RankLeft(at, report.rank, report.incarnation))
 
     def _launch(self, state: State, at: float) -> None:
         first = state.members.get(state.first_key)
         began = state.restarts[-1].resume_step if state.restarts else first.resume_step if first else None
         self.watch = apply_event(self.watch, GangLaunched(at, state.incarnation, began or 0))
+
+
+class AwaitedRank(NamedTuple):
+    """The rank for which the others wait in vain, where more than their stacks says so."""
+
+    rank: int
+    node: str
+    what: str
+
+    @property
+    def words(self) -> str:
+        """Read by `flows.decisions.diagnosis.witnesses`."""
+        return f"all wait for rank {self.rank} on {self.node or '?'}, which {self.what}"
+
+
+def _awaited(state: State) -> Optional[AwaitedRank]:
+    """The first rank that ended well while others still had to train."""
+    left = [end for end in state.rank_ends if _left_by_itself(end) and end.rank in _ranks_of(state)]
+    if not left:
+        return None
+    first = min(left, key=lambda end: (end.at, end.rank))
+    member = state.members.get((state.deciding_role, first.rank // state.processes))
+    after = "without a step" if first.last_step is None else f"after step {first.last_step}"
+    return AwaitedRank(first.rank, member.place if member else "", f"has ended with exit code 0 {after}")
+
+
+def _left_by_itself(end: RankEnd) -> bool:
+    return end.exit_code == 0 and not end.requested
 
 
 def blame_awaited_gang(found: HangConfirmed, watches: Sequence[HangWatch], states: Sequence[State]) -> HangConfirmed:
@@ -255,8 +295,11 @@ def _ranks(state: State, member: Member) -> range:
 
 
 def _heard_in_gang(state: State, heard: Mapping[Key, float]) -> List[float]:
+    """Of launchers that still have something to say: one whose ranks have ended is silent for good."""
     role, first, end = state.deciding_role, state.first_pod, state.first_pod + state.pods
-    return [at for (whose, index), at in heard.items() if whose == role and first <= index < end]
+    ended = {key for key, one in state.members.items() if one.state in FINAL_STATES}
+    gang = {key: at for key, at in heard.items() if key not in ended}
+    return [at for (whose, index), at in gang.items() if whose == role and first <= index < end]
 
 
 def render_finding(finding: StackFinding) -> str:

@@ -50,7 +50,7 @@ class Progress:
     """Steps, phase and checkpoints of a gang."""
 
     reporting_rank: Optional[int] = None
-    """The lowest rank that reports steps; only its reports count, since every rank may print the same."""
+    """The lowest living rank that reports steps; only its reports count, since every rank may print the same."""
     first_step: Optional[Tuple[int, float]] = None
     """First step of this attempt and its Unix time: the proof of what was resumed."""
     recent: Tuple[StepRow, ...] = ()
@@ -120,9 +120,17 @@ def apply_report(progress: Progress, report: Union[StepSeen, PhaseSeen, Checkpoi
         saved = any(moment.kind == "checkpoint-end" and moment.detail for moment in moments)
         progress = replace(progress, unproven=progress.unproven or saved, saves=_update_saves(progress, moments))
         return ProgressUpdate(replace(progress, phase=report.phase, phase_at=report.at, stall=stall), moments=moments)
-    if progress.reporting_rank is not None and report.rank > progress.reporting_rank:
-        return ProgressUpdate(progress)
-    return _step(progress, report)
+    if progress.reporting_rank is None:
+        known = progress.step if report.incarnation == progress.incarnation else None
+        behind = known is not None and report.step <= known
+    else:
+        behind = report.rank > progress.reporting_rank
+    return ProgressUpdate(progress) if behind else _step(progress, report)
+
+
+def after_end(progress: Progress, rank: int) -> Progress:
+    """Progress after a rank has ended by itself: where others train on, the lowest of them reports from there."""
+    return replace(progress, reporting_rank=None) if rank == progress.reporting_rank else progress
 
 
 def after_restart(progress: Progress, at: float) -> ProgressUpdate:

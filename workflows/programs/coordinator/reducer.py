@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from workflows.programs.coordinator.progress import PROVEN, StepRow, apply_report
+from workflows.programs.coordinator.progress import PROVEN, StepRow, after_end, apply_report
 from workflows.programs.coordinator.restarts import (
     ask_for_stacks,
     handle_failure,
@@ -273,6 +273,8 @@ def _end_rank(state: State, member: Member, end: RankEnd, at: float) -> Transiti
     well = end.requested or (end.exit_code == 0 and end.signal is None)
     lines = [] if well or len(state.rank_ends) >= KEPT_ENDS_WITH_LINES else end.last_lines[-KEPT_LINES:]
     state = replace(state, rank_ends=(*state.rank_ends, replace(end, last_lines=lines)))
+    if well and not end.requested and member.role == state.deciding_role:
+        state = replace(state, progress=after_end(state.progress, end.rank))
     if well or not member.essential:
         return Transition(state)
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
 
-from workflows.programs.launcher.lifecycle import REJOIN_SECONDS
+from workflows.programs.launcher.lifecycle import REJOIN_SECONDS, refusal_cause
 from workflows.programs.launcher.meter import Meter, UsageSampler
 from workflows.programs.launcher.options import Options, Place, Rendezvous
 from workflows.programs.launcher.outbox import Batch, Outbox
@@ -289,10 +289,13 @@ class CoordinatorLink:
 
     def _form_gang_alone(self) -> None:
         if self._options.pods > 1:
-            self.add_event(GangLost("PRIMUS_COORDINATOR_URL: must be set for a gang of more than one pod"))
+            self.add_event(GangLost("PRIMUS_COORDINATOR_URL: must be set for a gang of more than one pod", "address"))
             return
         address = self._place.pod_ip
-        self.add_event(GangComplete(Rendezvous(1, address, free_port(address), 0)))
+        try:
+            self.add_event(GangComplete(Rendezvous(1, address, free_port(address), 0)))
+        except (JoinError, OSError) as error:
+            self.add_event(_lost(error))
 
     def _run(self) -> None:
         """Enter. From the moment of joining on, heartbeats go out and orders come in: the others may take long."""
@@ -304,9 +307,9 @@ class CoordinatorLink:
             self._incarnation = known.incarnation
             self.add_event(GangComplete(entry.meet(known.incarnation, self._options.rendezvous_seconds)))
         except AddressError as error:
-            self.add_event(GangLost(f"PRIMUS_COORDINATOR_URL: {error}"))
-        except JoinError as error:
-            self.add_event(GangLost(str(error)))
+            self.add_event(GangLost(f"PRIMUS_COORDINATOR_URL: {error}", "address"))
+        except (JoinError, OSError, ValueError, LookupError) as error:
+            self.add_event(_lost(error))
 
     def _join_incarnation(self, incarnation: int) -> None:
         """Until the gang has met, or begins yet another incarnation: the launcher says when it has taken too long."""
@@ -315,7 +318,7 @@ class CoordinatorLink:
         while self._incarnation == incarnation and not self._closed:
             try:
                 met = GangComplete(entry.meet(incarnation, REJOIN_SECONDS))
-            except JoinError:
+            except (JoinError, OSError):
                 time.sleep(EARLY_RETRY_SECONDS)
                 continue
             self.add_event(met)
@@ -350,3 +353,12 @@ class CoordinatorLink:
                 self.add_event(order)
             if orders and self._heard_order == before:
                 time.sleep(LAST_RETRY_SECONDS)  # nobody said a number: it will say the same again at once
+
+
+def _lost(error: Exception) -> GangLost:
+    """Why the gang cannot be entered: a thread that ended without a word would leave its launcher waiting for ever."""
+    if isinstance(error, JoinError):
+        return GangLost(str(error), error.cause)
+    if isinstance(error, OSError):
+        return GangLost(f"the system refused: {error}", refusal_cause(error))
+    return GangLost(f"the coordinator's answer makes no sense: {error!r}", "coordinator-refused")

@@ -19,11 +19,12 @@ saves and goes on: the launcher has to notice that the save is complete, and end
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field, replace
 from typing import Any, FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
 
 from workflows.programs.progress.formats import may_be_copied_only
-from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd
+from workflows.wire import CheckpointSeen, LauncherCause, PhaseSeen, RankEnd
 
 SIGNALS = ("TERM", "USR1", "USR2", "HUP", "INT")
 TERM = "TERM"
@@ -48,6 +49,11 @@ def is_failure(end: RankEnd) -> bool:
 def blame_order(end: RankEnd) -> Tuple[bool, int]:
     """Sort key for ranks found ended at the same time: a killed one came before those that noticed it and raised."""
     return (end.signal is None, end.rank)
+
+
+def refusal_cause(error: OSError) -> LauncherCause:
+    """In a word, what the system refuses the launcher."""
+    return "memory" if error.errno == errno.ENOMEM else "system-refused"
 
 
 def describe(end: RankEnd) -> str:
@@ -194,6 +200,7 @@ class LauncherFailed:
     """The launcher itself cannot continue."""
 
     why: str
+    cause: LauncherCause
     unstarted: bool = False
     """The ranks were never started, so no end of theirs will follow."""
 
@@ -251,6 +258,7 @@ class PodState:
     reason: str = ""
     """Reason in the `Termination`; "" while there is none to end."""
     detail: str = ""
+    cause: LauncherCause = ""
     first_failing: Optional[int] = None
     kill_at: Optional[float] = None
     """Monotonic seconds of SIGKILL; None: no deadline. It stays set where ranks saved and ended in time."""
@@ -288,7 +296,7 @@ def advance(state: PodState, event: Event, now: float) -> NextActions:
         return _end_ranks(state, event, now)
     if isinstance(event, LauncherFailed):
         state = replace(state, alive=frozenset()) if event.unstarted else state
-        return _stop(state, "launcher-error", event.why)
+        return _stop(state, "launcher-error", event.why, event.cause)
     return _advance_other(state, event, now)
 
 
@@ -397,12 +405,12 @@ def _order_end(state: PodState, why: str) -> NextActions:
     return NextActions(replace(state, end_at=None), (EndRanks(why),))
 
 
-def _stop(state: PodState, reason: str, why: str) -> NextActions:
+def _stop(state: PodState, reason: str, why: str, cause: LauncherCause = "") -> NextActions:
     if state.stage == "holding":
-        reason, why = "rank-failed", state.detail
+        reason, why, cause = "rank-failed", state.detail, ""
     elif state.reason:
-        reason, why = state.reason, state.detail
-    state = replace(state, reason=reason, detail=why, kill_at=None, hold_until=None, pending_restart=None)
+        reason, why, cause = state.reason, state.detail, state.cause
+    state = replace(state, reason=reason, detail=why, cause=cause, kill_at=None, hold_until=None, pending_restart=None)
     if not state.alive:
         return NextActions(replace(state, stage="done"))
     return NextActions(replace(state, stage="ending"), (KillRanks(),))
@@ -416,5 +424,5 @@ def _tick(state: PodState, now: float) -> NextActions:
         return _order_end(state, "no save was seen, and the notice is nearly over")
     if state.hold_until is not None and now >= state.hold_until:
         late = f"the gang did not meet again within {REJOIN_SECONDS:g} s: {state.detail}"
-        return _stop(state, "launcher-error", late)
+        return _stop(state, "launcher-error", late, "gang-incomplete")
     return NextActions(state)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Op
 
 from workflows.programs.launcher import lifecycle, termination
 from workflows.programs.launcher.coordinator_link import CoordinatorLink
-from workflows.programs.launcher.lifecycle import EndRanks
+from workflows.programs.launcher.lifecycle import EndRanks, refusal_cause
 from workflows.programs.launcher.options import Options, Place, Rendezvous, make_folders
 from workflows.programs.launcher.output import TimestampFormatter
 from workflows.programs.launcher.poll import PacedPoll
@@ -32,7 +32,7 @@ from workflows.programs.launcher.rendezvous import (
 )
 from workflows.programs.launcher.reporting import LOOK_SECONDS, Console, GrowingFile, Reporter
 from workflows.programs.launcher.saves import SaveRequester, why_not_resumable
-from workflows.programs.launcher.termination import GANG_STEP_SECONDS, why_early
+from workflows.programs.launcher.termination import GANG_STEP_SECONDS, EarlyEnd, why_early
 from workflows.programs.progress.reader import Report, framework_of
 from workflows.programs.runtime import processes
 from workflows.programs.runtime.files import REST_SECONDS, Appender, signal_pipe
@@ -177,7 +177,7 @@ class Launcher:
                 self._turn(self._timeout_seconds())
             except OSError as error:
                 # The system refuses the launcher itself something (descriptors, memory): no rank is to blame.
-                self._advance(lifecycle.LauncherFailed(f"the system refused: {error}"))
+                self._advance(lifecycle.LauncherFailed(f"the system refused: {error}", refusal_cause(error)))
         return self._finish()
 
     def _path(self, name: str) -> str:
@@ -262,7 +262,7 @@ class Launcher:
         elif isinstance(news, LogNote):
             self._say(news.text)
         else:
-            self._advance(lifecycle.LauncherFailed(news.why))
+            self._advance(lifecycle.LauncherFailed(news.why, news.cause))
 
     def _on_nan(self, step: int) -> None:
         self._say(f"the loss of step {step} is not a number: checkpoints from here on are not good")
@@ -329,7 +329,9 @@ class Launcher:
         """Kill every leftover of the old ranks, then join the next incarnation."""
         if stuck := processes.kill_everything(self._children.pids):
             return self._advance(
-                lifecycle.LauncherFailed(f"process {stuck[0]} cannot be killed: it hangs in the kernel")
+                lifecycle.LauncherFailed(
+                    f"process {stuck[0]} cannot be killed: it hangs in the kernel", "process-stuck"
+                )
             )
         self._take(self._ranks.close(time.time()))
         self._reporter.steps.reset()
@@ -341,7 +343,7 @@ class Launcher:
     def _start_ranks(self, meeting: Rendezvous) -> None:
         problem = make_folders(self._options, self._place) or why_not_resumable(self._options, self._place, meeting)
         if problem:
-            return self._advance(lifecycle.LauncherFailed(problem, unstarted=True))
+            return self._advance(problem)
         self._saves.begin()
         now = time.time()
         plans = rank_starts(self._options, self._place, self._environment, meeting, self._framework, now)
@@ -367,10 +369,15 @@ class Launcher:
         for pid in processes.kill_everything(self._children.pids):
             self._say(f"process {pid} cannot be killed: it hangs in the kernel")
         self._take(self._ranks.close(time.time()))
-        early = self._why_early() if self._state.reason == "completed" else ""
-        reason, detail, code = termination.conclude(self._state, early)
+        early = EarlyEnd()
+        if completed := self._state.reason == "completed":
+            # Of pods that end together each tells its end before it asks for those of others: one of them knows all.
+            self._gang.report_state("ended", "completed")
+            early = self._why_early()
+        reason, detail, code = termination.conclude(self._state, early.why)
         failed = reason in ("rank-failed", "launcher-error")
-        self._gang.report_state("failed" if failed else "ended", detail or reason)
+        if failed or not completed:
+            self._gang.report_state("failed" if failed else "ended", detail or reason)
         stays = exit_waits(reason, self._state.kill_at is not None)
         self._children.end_prover(stays.proof_seconds, self._turn)
         processes.kill_everything(frozenset())
@@ -379,17 +386,19 @@ class Launcher:
         self._control_events((self._gang.fd,))
         self._say(f"{reason}{': ' + detail if detail else ''}; exit code {code}")
         record = self._place.record(self._options.role, reason, detail)
+        record = replace(record, cause=(early.cause if early.why else "") or self._state.cause)
         record = termination.with_rank_ends(record, self._state, self._reporter.steps.last_step)
-        for problem in termination.write(record, self._place.termination_log, self._path("termination.json")):
+        for problem in termination.write(record, self._place.termination_log, self._path(termination.RECORD)):
             self._say(f"not written: {problem}")
         self._gang.close()
         self._console.close(FLUSH_SECONDS)
         return code
 
-    def _why_early(self) -> str:
-        """Why an end with exit code 0 came too early; "": it did not."""
+    def _why_early(self) -> EarlyEnd:
+        """Whether the end with exit code 0 came too early."""
 
         def ask() -> Optional[Dict[str, Any]]:
+            self._gang.flush(GANG_STEP_SECONDS)
             return self._gang.get("/status", GANG_STEP_SECONDS)
 
         return why_early(self._options, self._place, self._reporter.steps, ask, self._last_recorded_step, self._turn)

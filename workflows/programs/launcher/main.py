@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Dict, List, Mapping
 
 from workflows.programs.launcher import termination
@@ -35,6 +36,6 @@ def _refuse(message: str, environment: Mapping[str, str]) -> int:
     attempt = environment.get("PRIMUS_ATTEMPT", "")
     readable = {**environment, "PRIMUS_POD_INDEX": "0", "PRIMUS_RESUME_STEP": ""}
     place = parse_place({**readable, "PRIMUS_ATTEMPT": attempt if attempt.isdigit() else "1"})
-    record = place.record(environment.get("PRIMUS_ROLE", ""), "launcher-error", message)
+    record = replace(place.record(environment.get("PRIMUS_ROLE", ""), "launcher-error", message), cause="arguments")
     termination.write(record, place.termination_log, "")
     return 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
 from dataclasses import dataclass, field
 from typing import Mapping, Optional, Sequence, Tuple
 
-from workflows.programs.launcher.lifecycle import SIGNALS, TERM, SaveWay
+from workflows.programs.launcher.lifecycle import SIGNALS, TERM, LauncherFailed, SaveWay
 from workflows.programs.progress.reader import StepCounting
 from workflows.programs.runtime import files, flags
 from workflows.wire import Termination
@@ -226,15 +227,28 @@ def working_directory(options: Options, place: Place) -> str:
     return os.path.join(place.run_dir, "work") if place.run_dir else os.getcwd()
 
 
-def make_folders(options: Options, place: Place) -> str:
-    """Make the folders that the ranks write into, since many trainers expect them; why one cannot be made, or ""."""
+NEVER = (errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL,
+         errno.ENOENT)  # fmt: skip
+"""Why a folder cannot be made however often it is tried; everything else a storage may get over."""
+
+
+def make_folders(options: Options, place: Place) -> Optional[LauncherFailed]:
+    """Make the folders that the ranks write into, since many trainers expect them; None: they are there."""
     checkpoints = place.checkpoint_dir if options.checkpoint_format != "none" else ""
     for folder in filter(None, (working_directory(options, place), checkpoints)):
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            return f"the folder {folder} cannot be made: {error.strerror}"
-    return ""
+            why = f"the folder {folder} cannot be made: {error.strerror}{_in_the_way(folder)}"
+            return LauncherFailed(why, "folder" if error.errno in NEVER else "storage", unstarted=True)
+    return None
+
+
+def _in_the_way(folder: str) -> str:
+    """What stands where the folder should be, for people; "": nothing that is known."""
+    if os.path.islink(folder):
+        return f" (it is a symbolic link to {os.readlink(folder)}, where no folder is)"
+    return " (it is a file)" if os.path.isfile(folder) else ""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Uni
 
 from workflows.programs.launcher.options import Options, Place, Rendezvous
 from workflows.programs.runtime.http_client import Client, HttpAnswer, UnreachableError
+from workflows.wire import LauncherCause
 
 LONG_POLL_SECONDS = 20.0
 FIRST_RETRY_SECONDS = 0.01
@@ -22,7 +23,11 @@ EARLY_RETRY_SECONDS = 0.1
 
 
 class JoinError(Exception):
-    """The coordinator could not be reached in time, or refused."""
+    """The gang cannot be entered; `cause` says in a word why."""
+
+    def __init__(self, message: str, cause: LauncherCause) -> None:
+        super().__init__(message)
+        self.cause: LauncherCause = cause
 
 
 class JoinAnswer(NamedTuple):
@@ -96,12 +101,13 @@ class GangEntry:
             data = self._insist("GET", path, None, deadline).body
             if data.get("incarnation") is not None:
                 if int(data["incarnation"]) != incarnation:
-                    raise JoinError(f"the gang meets in incarnation {data['incarnation']}, not {incarnation}")
+                    why = f"the gang meets in incarnation {data['incarnation']}, not {incarnation}"
+                    raise JoinError(why, "gang-incomplete")
                 first = int(data["assignments"][str(place.pod_index)])
                 return Rendezvous(int(data["incarnation"]), str(data["master_addr"]), int(data["master_port"]), first)
             if time.monotonic() >= deadline:
-                waited = f"{seconds:g} s"
-                raise JoinError(f"not all {options.pods_together} pods of {options.role} joined within {waited}")
+                why = f"not all {options.pods_together} pods of {options.role} joined within {seconds:g} s"
+                raise JoinError(why, "gang-incomplete")
 
     def _insist(self, method: str, path: str, body: Any, deadline: float) -> HttpAnswer:
         """Repeat a request until it is answered; raises JoinError at the deadline, or where it is refused."""
@@ -112,12 +118,14 @@ class GangEntry:
                 answer = self._client.request(method, path, body, timeout_seconds=LONG_POLL_SECONDS + 5)
             except UnreachableError as error:
                 if time.monotonic() >= deadline:
-                    raise JoinError(f"the coordinator did not answer in time: {error}") from error
+                    why = f"the coordinator did not answer in time: {error}"
+                    raise JoinError(why, "coordinator-away") from error
             else:
                 if answer.status == 200:
                     return answer
                 if answer.status < 500:
-                    raise JoinError(f"the coordinator refused {path}: {answer.body.get('error', answer.status)}")
+                    why = f"the coordinator refused {path}: {answer.body.get('error', answer.status)}"
+                    raise JoinError(why, "coordinator-refused")
             time.sleep(pause)
             longest = EARLY_RETRY_SECONDS if time.monotonic() - began < 10 else LAST_RETRY_SECONDS
             pause = min(pause * 1.5, longest)
@@ -127,6 +135,9 @@ def free_port(address: str) -> int:
     """A port of `address` that nobody uses now, below the range from which the system serves outgoing connections.
 
     Between this look and the rank's own bind nothing but another launcher on the same address could take it.
+
+    Raises:
+        JoinError: the address is not this machine's, or none of its ports is free.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for number in memoryview(os.urandom(100)).cast("H"):
@@ -138,7 +149,10 @@ def free_port(address: str) -> int:
                 continue
             return port
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((address, 0))
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            raise JoinError(f"PRIMUS_POD_IP: no port of {address} can be taken: {error.strerror}", "address") from error
         return int(probe.getsockname()[1])
 
 
@@ -188,6 +202,7 @@ class GangLost:
     """The gang cannot be joined."""
 
     why: str
+    cause: LauncherCause
 
 
 LinkEvent = Union[GangComplete, StopOrder, RestartOrder, StacksOrder, LogNote, GangLost]

@@ -81,7 +81,9 @@ class StepFilter:
         self._said_at: Dict[int, float] = {}
         self._measured_at: Dict[int, float] = {}
         self.reporting_rank: Optional[int] = None
-        """Lowest rank of this pod that reports steps."""
+        """Lowest living rank of this pod that reports steps."""
+        self._passed = 0
+        """Last step of a reporting rank that has ended: the next rank goes on from there."""
         self.last_step: Optional[int] = None
         self.interval = 1
         """Largest distance between two steps of the reporting rank."""
@@ -90,7 +92,12 @@ class StepFilter:
     def reset(self) -> None:
         """Ranks restart: their first steps prove again what was resumed."""
         self._counts, self._said_at, self._measured_at = {}, {}, {}
-        self.last_step = None
+        self._passed, self.last_step = 0, None
+
+    def end_rank(self, rank: int) -> None:
+        """A rank has ended, which may leave the others training on."""
+        if rank == self.reporting_rank:
+            self.reporting_rank, self._passed = None, self.last_step or 0
 
     def choose(self, step: StepSeen) -> Destinations:
         """Where `step` goes."""
@@ -101,7 +108,7 @@ class StepFilter:
             self._said_at[step.rank] = step.at
         if self.reporting_rank is None or step.rank < self.reporting_rank:
             self.reporting_rank = step.rank
-        reporting = step.rank == self.reporting_rank
+        reporting = step.rank == self.reporting_rank and step.step > self._passed
         if reporting:
             if self.last_step is not None:
                 self.interval = max(self.interval, step.step - self.last_step)
@@ -141,8 +148,10 @@ class Reporter:
 
     def report(self, report: Any, urgent: bool = False) -> None:
         """Send one report that is not a step."""
-        if isinstance(report, RankEnd) and (report.exit_code == 0 or report.requested):
-            report = replace(report, last_lines=report.last_lines[-LINES_OF_GOOD_ENDS:])
+        if isinstance(report, RankEnd):
+            self.steps.end_rank(report.rank)
+            if report.exit_code == 0 or report.requested:
+                report = replace(report, last_lines=report.last_lines[-LINES_OF_GOOD_ENDS:])
         data: Dict[str, Any] = json.loads(line(report)[len(LINE_PREFIX) :])
         self._console.report(data)
         self._gang.report(data, urgent)

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable, List, Optional, Sequence
 
 from workflows.programs.launcher import lifecycle
-from workflows.programs.launcher.lifecycle import SaveComplete, SaveRequest, SaveWay
+from workflows.programs.launcher.lifecycle import LauncherFailed, SaveComplete, SaveRequest, SaveWay
 from workflows.programs.launcher.options import Options, Place, Rendezvous
 from workflows.programs.launcher.rendezvous import LogNote
 from workflows.programs.runtime import files, processes
@@ -117,19 +117,19 @@ def remove_file(path: str) -> None:
         os.unlink(path)
 
 
-def why_not_resumable(options: Options, place: Place, meeting: Rendezvous) -> str:
-    """Why ranks may not restart from the chosen checkpoint; "": they may.
+def why_not_resumable(options: Options, place: Place, meeting: Rendezvous) -> Optional[LauncherFailed]:
+    """Why ranks may not restart from the chosen checkpoint; None: they may.
 
     One pod checks for the whole gang, and only for restarts: the first incarnation was checked before its attempt.
     """
     looks = options.first_pod(place.pod_index) == place.pod_index
     if meeting.incarnation == 1 or not (looks and place.resume_from and place.run_dir):
-        return ""
+        return None
     return why_changed(place.run_dir, place.resume_from)
 
 
-def why_changed(run_dir: str, resume_from: str) -> str:
-    """Why a checkpoint is not the one that was proven; "": it is, or there is no proof.
+def why_changed(run_dir: str, resume_from: str) -> Optional[LauncherFailed]:
+    """Why a checkpoint is not the one that was proven; None: it is, or there is no proof.
 
     `run_dir` holds the proofs; `resume_from` is the value of the trainer's resume argument.
     """
@@ -138,14 +138,16 @@ def why_changed(run_dir: str, resume_from: str) -> str:
     try:
         proofs = checkpoints_proofs.read_proofs(run_dir)
     except OSError as error:
-        return f"the proofs in {run_dir} cannot be read: {error.strerror}"
+        why = f"the proofs in {run_dir} cannot be read: {error.strerror}"
+        return LauncherFailed(why, "storage", unstarted=True)
     about = [proof for proof in proofs if proof.path == resume_from]
     if not about:
-        return ""
+        return None
     proof = max(about, key=lambda one: one.at)
     folder = resume_from if os.path.isdir(resume_from) else os.path.dirname(resume_from)
     found = _first_changed(folder, checkpoints_proofs.records_of(proof, kept=False))
-    return found and f"the checkpoint {resume_from} is not what was proven: {found}"
+    why = f"the checkpoint {resume_from} is not what was proven: {found}"
+    return LauncherFailed(why, "checkpoint-changed", unstarted=True) if found else None
 
 
 def _first_changed(folder: str, records: "Sequence[FileRecord]") -> str:

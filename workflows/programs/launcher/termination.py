@@ -11,12 +11,12 @@ import re
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from workflows.programs.launcher.lifecycle import PodState
 from workflows.programs.launcher.options import STEPLESS, Options, Place
 from workflows.programs.launcher.reporting import StepFilter
-from workflows.wire import RankEnd, Termination, to_json
+from workflows.wire import LauncherCause, RankEnd, Termination, to_json
 
 EXIT_TERMINATED = 143
 """Ended on request: 128 + SIGTERM, as in shells."""
@@ -30,6 +30,9 @@ STORAGE_SECONDS = 2.0
 GANG_STEP_SECONDS = 2.0
 """How long the last step of another pod's rank may take to arrive at the coordinator."""
 TURN_SECONDS = 0.05
+ENDED = ("ended", "failed")
+"""States in which the coordinator knows a pod whose ranks have ended."""
+RECORD = "termination.json"
 
 FINGERPRINT_CHARACTERS = 300
 """Longest fingerprint."""
@@ -81,6 +84,20 @@ def last_recorded_step(folders: str, role: str) -> Optional[int]:
     return max(steps, default=None)
 
 
+def others_run(folders: str, options: Options, place: Place, status: Optional[Mapping[str, Any]]) -> bool:
+    """Whether another pod of this role still trains, or may: only the last one can judge how the role's ranks ended.
+
+    By the coordinator's `status`; where that is None, by the records of ends below the attempt's folder `folders`.
+    """
+    if status is None:
+        names = [f"{options.role}-{index}" for index in range(options.pods)]
+        ended = {index for index, name in enumerate(names) if os.path.exists(os.path.join(folders, name, RECORD))}
+    else:
+        known = [one for one in status.get("members", ()) if one.get("role") == options.role]
+        ended = {one.get("pod_index") for one in known if one.get("state") in ENDED}
+    return any(index not in ended for index in range(options.pods) if index != place.pod_index)
+
+
 @dataclass(frozen=True)
 class SeenSteps:
     """Last steps before the end."""
@@ -93,6 +110,11 @@ class SeenSteps:
     """Whether the coordinator answered."""
     interval: int = 1
     """Steps between two reports of the program."""
+
+    @property
+    def last(self) -> Optional[int]:
+        """The last step of any rank; None: there was none."""
+        return max((step for step in (self.own, self.gang) if step is not None), default=None)
 
 
 def with_gang(seen: SeenSteps, status: Optional[Mapping[str, Any]], recorded: Callable[[], Optional[int]]) -> SeenSteps:
@@ -112,8 +134,7 @@ def ended_early(goal: Goal, seen: SeenSteps) -> str:
     """
     if not goal.steps or not goal.sees_steps or (goal.resume_step or 0) >= goal.steps:
         return ""
-    known = [step for step in (seen.own, seen.gang) if step is not None]
-    last = max(known, default=None)
+    last = seen.last
     if last is None:
         if not seen.gang_known and goal.pod_index > 0:
             return ""  # another pod's ranks may report the steps; that pod, or the first one, decides
@@ -219,6 +240,14 @@ def with_oom(ends: Tuple[RankEnd, ...], out_of_memory: bool) -> Tuple[RankEnd, .
     )
 
 
+class EarlyEnd(NamedTuple):
+    """Why an end with exit code 0 came too early."""
+
+    why: str = ""
+    """"": it did not, or it is not this pod that judges."""
+    cause: LauncherCause = ""
+
+
 def why_early(
     options: Options,
     place: Place,
@@ -226,22 +255,27 @@ def why_early(
     ask: Callable[[], Optional[Dict[str, Any]]],
     recorded: Callable[[], Optional[int]],
     turn: Callable[[float], None],
-) -> str:
-    """Why the end came too early; "": it did not.
+) -> EarlyEnd:
+    """Whether the role's ranks ended too early. While another pod trains nobody knows: uneven data end one rank first.
 
-    `place` holds the last resumed checkpoint, `ask` fetches the coordinator's `/status` (None: no answer), `recorded`
-    the last step on the shared storage, and `turn` runs the launcher's loop for so many seconds.
+    `place` holds the last resumed checkpoint, `ask` fetches the coordinator's `/status` (None: no answer) after this
+    pod's end has arrived there, `recorded` the last step on the shared storage, and `turn` runs the launcher's loop for
+    so many seconds.
     """
     sees_steps = options.decides and options.framework not in STEPLESS
     goal = Goal(options.steps, place.resume_step, sees_steps, place.pod_index)
     seen = SeenSteps(steps.last_step, None, True, steps.interval)
     deadline = time.monotonic() + GANG_STEP_SECONDS
+    folders = os.path.dirname(place.folder(options.role))
     while ended_early(goal, seen) and options.pods > 1:
-        seen = with_gang(seen, ask(), recorded)
+        status = ask()
+        if others_run(folders, options, place, status):
+            return EarlyEnd()
+        seen = with_gang(seen, status, recorded)
         if time.monotonic() > deadline:
             break
         turn(TURN_SECONDS)
-    return ended_early(goal, seen)
+    return EarlyEnd(ended_early(goal, seen), "no-steps" if seen.last is None else "ended-early")
 
 
 def fingerprint(lines: Iterable[str], exit_code: Optional[int], signal: Optional[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -11,14 +12,16 @@ from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.matching import RULES
+from flows.decisions.diagnosis.witnesses import GATE_CHECKS, LAUNCHER_CAUSES
 from profiles.vocabulary import FaultClass
-from tests.support.builders.incidents import NOW, TRACEBACK, Seen
+from tests.support.builders.incidents import NOW, TRACEBACK, Known, Seen
 from tests.support.builders.nodes import a_node
 from tests.support.cases.rows import rows
 from workflows.model.attempt import Evidence, LogLine, PastIncident, Signal
 from workflows.model.cluster import Pod
 from workflows.programs.launcher.termination import fingerprint
-from workflows.wire import GateReport, RankEnd, ResumeChoice, Termination
+from workflows.programs.probes.gate import CHECKS
+from workflows.wire import GateReport, LauncherCause, RankEnd, ResumeChoice, Termination
 
 F = FaultClass
 
@@ -70,6 +73,18 @@ def test_what_it_is_and_who_is_to_blame(
     assert 0 <= found.confidence <= 1
     assert found.confidence + sum(share for _, share in found.alternatives) <= 1.001
     assert found.why
+
+
+def test_every_cause_that_a_launcher_names_and_every_check_of_the_gate_has_a_class() -> None:
+    assert set(LAUNCHER_CAUSES) == {cause for cause in get_args(LauncherCause) if cause}
+    assert [check for check in CHECKS if not any(word in check for word in GATE_CHECKS)] == []
+
+
+def test_an_end_at_the_same_step_again_is_known_again_though_pods_have_other_names() -> None:
+    ends = [Known(f"node-{n}", "ended-early", "exit 0 after step 12, before the planned last step 30") for n in (0, 1)]
+    found = [diagnose(Seen(known=(end,), last_step=12).evidence()) for end in ends]
+    assert found[0].fingerprint == found[1].fingerprint != ""
+    assert {(one.rule, one.step) for one in found} == {("launcher-ended-early", 12)}
 
 
 def test_of_chained_exceptions_the_innermost_is_the_cause() -> None:

@@ -27,6 +27,7 @@ from tests.support.builders.ledgers import a_run
 from tests.support.builders.nodes import a_node
 from workflows.model.attempt import AttemptView, Evidence, LogSign, SecondSight, Signal
 from workflows.model.cluster import Pod
+from workflows.model.liveness import sample
 from workflows.model.records import AttemptRecord, waiting_words
 
 LIMIT = 1.5 * 1800 + 30
@@ -206,3 +207,9 @@ def test_only_what_was_read_and_stood_still_for_long_is_a_hang(second: SecondSig
     assert (second.unread, second.unreached) == ((), ())
     assert second.step is not None
     assert second.looks >= 2
+
+
+def test_the_logs_of_those_who_still_train_are_read() -> None:
+    pods = [Pod(f"p{n}", "trainer", n, f"n{n}", "Succeeded" if n < 3 else "Running", ranks=(n,)) for n in range(4)]
+    assert [pod.name for pod in sample(pods, SecondSight(0.0))] == ["p3"]
+    assert len(sample(pods[:3], SecondSight(0.0))) == 3

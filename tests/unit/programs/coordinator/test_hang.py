@@ -24,7 +24,7 @@ from workflows.programs.coordinator.state import (
     StopRequested,
 )
 from workflows.programs.stacks.values import STOPPED, Dump, Frame, ProcessStacks, StackAnswer, Thread
-from workflows.wire import PhaseSeen, StepSeen
+from workflows.wire import PhaseSeen, RankEnd, StepSeen
 
 LIMITS = HangLimits(init_seconds=30.0, step_floor_seconds=1.0, announces=True)
 WAITS = [Frame("recv_into", "socket"), Frame("all_reduce", "workflows/programs/demo/collective.py", 46)]
@@ -153,6 +153,42 @@ def test_the_rank_for_which_the_others_wait_is_named_and_all_begin_again(answers
     one.steps(30)
     assert one.hang.status() is None
     assert len(one.state.restarts) == 1
+
+
+@pytest.mark.parametrize("early", [(1,), (1, 2), (1, 2, 3), (0,), (0, 1, 2)])
+def test_those_who_wait_for_ranks_that_left_hang_as_any_others_and_the_first_who_left_is_named(
+    early: tuple[int, ...],
+) -> None:
+    one = Watched()
+    one.steps(40)
+    for index in early:
+        one.tell(index, RankEnd(index, 0, one.now + index / 100, 0, last_step=40), state="ended")
+    one.silent = early
+    began = one.now
+    while not one.state.is_stopping:
+        one.wait(TICK_SECONDS)
+    assert one.now - began <= 2.0 + ANSWER_SECONDS
+    why = one.state.orders[-1].why
+    assert f"all wait for rank {early[0]} on node-{early[0]}, which has ended with exit code 0 after step 40" in why
+    assert f"{len(early)} pods have ended" in why
+
+
+def test_those_who_train_on_after_others_have_left_do_not_hang() -> None:
+    one = Watched()
+    one.steps(40)
+    one.tell(0, RankEnd(0, 0, one.now, 0, last_step=40), state="ended")
+    one.silent = (0,)
+    for step in range(41, 81):
+        one.wait(0.1)
+        one.tell(1, StepSeen(step, one.now, rank=1))
+    assert not one.said
+    reference = one.hang.watch.reference
+    assert reference is not None
+    assert (reference.rank, reference.step) == (1, 80)
+    for index in range(1, PODS):
+        one.tell(index, RankEnd(index, 0, one.now, 0), state="ended")
+    one.wait(100.0)
+    assert not one.said
 
 
 def test_a_save_that_nobody_has_read_makes_no_mistake_cheaper() -> None:

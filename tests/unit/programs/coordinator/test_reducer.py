@@ -172,6 +172,15 @@ def test_only_the_lowest_rank_that_reports_steps_is_counted() -> None:
     assert state.progress.first_step == (1, 1.0)
 
 
+def test_where_it_ends_first_the_next_rank_is_counted_from_there_on() -> None:
+    first = (StepSeen(1, 1.0, rank=0), StepSeen(2, 2.0, rank=0), end(0, exit_code=0))
+    others = [StepSeen(step, float(step), rank=rank) for step in (1, 2, 3, 4) for rank in (1, 2)]
+    state = after(gang(), told(0, 1, *first), told(1, 1, *others))
+    assert [row[0] for row in state.progress.recent] == [1, 2, 3, 4]
+    assert state.progress.reporting_rank == 1
+    assert after(gang(), told(0, 1, *first[:2], end(0, signal=9)), told(1, 1, *others)).progress.step == 2
+
+
 def test_a_loss_that_arrives_later_completes_the_row() -> None:
     state, effects = advance(
         gang(), told(0, 1, StepSeen(5, 1.0), StepSeen(5, 1.2, loss=2.5), StepSeen(5, 1.3, loss=2.5))

@@ -49,7 +49,7 @@ def test_a_coordinator_that_comes_late_is_waited_for(gang: GangOnLoopback) -> No
 def test_a_coordinator_that_never_comes_is_waited_for_in_vain_and_no_rank_is_to_blame(gang: GangOnLoopback) -> None:
     pod = gang.launch(0, "--join-seconds=0.1")
     assert pod.end() == EXIT_LAUNCHER_ERROR
-    assert gang.message().reason == "launcher-error"
+    assert (gang.message().reason, gang.message().cause) == ("launcher-error", "coordinator-away")
     assert "the coordinator did not answer in time" in gang.message().detail
     assert gang.message().ranks == []
 
@@ -58,6 +58,15 @@ def test_a_gang_that_never_gets_complete_is_given_up(gang: GangOnLoopback) -> No
     gang.coordinate(pods=2)
     assert gang.launch(0, "--rendezvous-seconds=0.3", pods=2).end() == EXIT_LAUNCHER_ERROR
     assert "not all 2 pods of trainer joined within 0.3 s" in gang.message().detail
+    assert gang.message().cause == "gang-incomplete"
+
+
+def test_an_address_that_is_not_this_machine_s_is_told(gang: GangOnLoopback) -> None:
+    gang.coordinate()
+    gang.net = "192.0.2"
+    assert gang.launch(0).end() == EXIT_LAUNCHER_ERROR
+    assert gang.message().cause == "address"
+    assert "no port of 192.0.2.10 can be taken" in gang.message().detail
 
 
 def test_a_wrong_token_is_told(gang: GangOnLoopback) -> None:

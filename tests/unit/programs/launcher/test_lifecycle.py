@@ -59,7 +59,7 @@ ENDING = advance(RUNNING, RanksEnded((end(1, signal=9),)), 0.0).state
         (START, GangReady(frozenset({0, 1})), "running", "", [StartRanks]),
         (START, SignalReceived("SIGTERM"), "done", "signalled", []),
         (START, StopOrdered("drain", True), "done", "told-to-stop", []),
-        (START, LauncherFailed("no coordinator"), "done", "launcher-error", []),
+        (START, LauncherFailed("no coordinator", "coordinator-away"), "done", "launcher-error", []),
         (RUNNING, GangReady(frozenset({5})), "running", "", []),
         (RUNNING, Tick(), "running", "", []),
         (RUNNING, RanksEnded((end(0, exit_code=0),)), "running", "", []),
@@ -69,8 +69,8 @@ ENDING = advance(RUNNING, RanksEnded((end(1, signal=9),)), 0.0).state
         (RUNNING, StopOrdered("gang member died", False), "ending", "told-to-stop", [KillRanks]),
         (RUNNING, StopOrdered("drain", True), "saving", "told-to-stop", [RequestSave]),
         (RUNNING, SignalReceived("SIGTERM"), "saving", "signalled", [RequestSave, ReportStop]),
-        (RUNNING, LauncherFailed("the disk is gone"), "ending", "launcher-error", [KillRanks]),
-        (RUNNING, LauncherFailed("no folder", unstarted=True), "done", "launcher-error", []),
+        (RUNNING, LauncherFailed("the disk is gone", "storage"), "ending", "launcher-error", [KillRanks]),
+        (RUNNING, LauncherFailed("no folder", "folder", unstarted=True), "done", "launcher-error", []),
         (SAVING, Tick(), "saving", "signalled", []),
         (SAVING, SignalReceived("SIGTERM"), "ending", "signalled", [KillRanks]),
         (SAVING, StopOrdered("drain", True), "saving", "signalled", []),
@@ -118,7 +118,7 @@ events = st.one_of(
     ),
     st.builds(StopOrdered, st.just("why"), st.booleans()),
     st.just(SignalReceived("SIGTERM")),
-    st.just(LauncherFailed("why")),
+    st.just(LauncherFailed("why", "memory")),
     st.just(Tick()),
 )
 
@@ -265,7 +265,7 @@ PLAIN = after(PodState(grace_seconds=10.0), GangReady(frozenset({0, 1})))
         (HOLDING, StopOrdered("no rank was killed", False), "ending", "rank-failed", [KillRanks]),
         (HOLDING, StopOrdered("drain", True), "ending", "rank-failed", [KillRanks]),
         (HOLDING, SignalReceived("SIGTERM"), "ending", "rank-failed", [KillRanks]),
-        (HOLDING, LauncherFailed("no memory"), "ending", "rank-failed", [KillRanks]),
+        (HOLDING, LauncherFailed("no memory", "memory"), "ending", "rank-failed", [KillRanks]),
         (ALL_DEAD, StopOrdered("no rank was killed", False), "done", "rank-failed", []),
         (ALL_DEAD, SignalReceived("SIGTERM"), "done", "rank-failed", []),
         (ALL_DEAD, again(2), "joining", "", [RejoinGang]),
@@ -280,7 +280,7 @@ PLAIN = after(PodState(grace_seconds=10.0), GangReady(frozenset({0, 1})))
         (JOINING, GangReady(frozenset({0, 1}), 2), "running", "", [StartRanks]),
         (JOINING, SignalReceived("SIGTERM"), "done", "signalled", [ReportStop]),
         (JOINING, StopOrdered("drain", True), "done", "told-to-stop", []),
-        (JOINING, LauncherFailed("the folder is gone"), "done", "launcher-error", []),
+        (JOINING, LauncherFailed("the folder is gone", "folder"), "done", "launcher-error", []),
         (JOINING, again(3), "joining", "", [RejoinGang]),
         (SECOND, RanksEnded((end(0, exit_code=0), end(1, exit_code=0))), "done", "completed", []),
         (SECOND, KILLED, "holding", "", [KillRanks]),
@@ -330,7 +330,7 @@ restarts = st.one_of(
     ),
     st.builds(again, st.integers(1, 4)),
     st.builds(StopOrdered, st.just("why"), st.booleans()),
-    st.sampled_from([SignalReceived("SIGTERM"), LauncherFailed("why"), Tick(), Tick()]),
+    st.sampled_from([SignalReceived("SIGTERM"), LauncherFailed("why", "memory"), Tick(), Tick()]),
 )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.cases.rows import rows
 from workflows.programs.checkpoints import prover
 from workflows.programs.launcher import prover_child
+from workflows.programs.launcher.lifecycle import LauncherFailed
 from workflows.programs.launcher.options import Options, Rendezvous, make_folders, parse, parse_place, rank_command
 from workflows.programs.launcher.rank_set import rank_environment
 from workflows.programs.launcher.reporting import LOOK_SECONDS, GrowingFile
@@ -135,12 +139,66 @@ def test_one_prover_is_enough_and_only_where_there_is_something_to_prove(
 def test_folders_that_ranks_write_into_are_there(tmp_path: Path, form: str, made: list[str]) -> None:
     place = parse_place({"PRIMUS_RUN_DIR": str(tmp_path), "PRIMUS_CHECKPOINT_DIR": str(tmp_path / "checkpoints")})
     options = Options("t", command=("x",), checkpoint_format=form)
-    assert (make_folders(options, place), make_folders(options, place)) == ("", "")
+    assert (make_folders(options, place), make_folders(options, place)) == (None, None)
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted(made)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").write_text("a file")
-    folder = str(tmp_path / "checkpoints" / "deep")
+def dangling(path: Path) -> None:
+    path.symlink_to("/no/such/folder")
+
+
+def a_loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def nothing(path: Path) -> None:
+    path.mkdir()
+
+
+def a_file(path: Path) -> None:
+    path.write_text("a file")
+
+
+@pytest.mark.parametrize(
+    ("put", "below", "said"),
+    [
+        (a_file, "deep", "Not a directory"),
+        (a_file, "", "File exists (it is a file)"),
+        (dangling, "", "File exists (it is a symbolic link to /no/such/folder, where no folder is)"),
+        (a_loop, "", "File exists (it is a symbolic link to checkpoints, where no folder is)"),
+        (a_loop, "deep", "Too many levels of symbolic links"),
+        (nothing, "x" * 300, "File name too long"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_named_with_what_stands_there(
+    tmp_path: Path, put: Callable[[Path], None], below: str, said: str
+) -> None:
+    put(tmp_path / "checkpoints")
+    folder = str(tmp_path / "checkpoints" / below) if below else str(tmp_path / "checkpoints")
     place = parse_place({"PRIMUS_RUN_DIR": str(tmp_path), "PRIMUS_CHECKPOINT_DIR": folder})
-    assert make_folders(Options("t", command=("x",)), place) == f"the folder {folder} cannot be made: Not a directory"
+    refused = make_folders(Options("t", command=("x",)), place)
+    assert refused == LauncherFailed(f"the folder {folder} cannot be made: {said}", "folder", unstarted=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (errno.EACCES, "folder"),
+        (errno.ENOENT, "folder"),
+        (errno.ENOSPC, "storage"),
+        (errno.EDQUOT, "storage"),
+        (errno.EROFS, "storage"),
+        (errno.ESTALE, "storage"),
+        (errno.EIO, "storage"),
+    ],
+)
+def test_a_storage_may_get_over_what_a_setting_never_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cause: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("workflows.programs.launcher.options.os.makedirs", refuse)
+    refused = make_folders(Options("t", command=("x",)), parse_place({"PRIMUS_RUN_DIR": str(tmp_path)}))
+    assert refused is not None
+    assert refused.cause == cause

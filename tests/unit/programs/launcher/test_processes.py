@@ -17,7 +17,7 @@ import pytest
 from tests.support.cases.rows import rows
 from tests.support.harness.launcher_harness import GangOnLoopback, alive, terminate, until
 from workflows.programs.launcher.loop import ExitWaits, exit_waits
-from workflows.programs.launcher.termination import EXIT_LAUNCHER_ERROR
+from workflows.programs.launcher.termination import EXIT_ENDED_EARLY, EXIT_LAUNCHER_ERROR
 from workflows.programs.runtime.processes import descendants
 from workflows.wire import PhaseSeen, RankEnd, StepSeen
 
@@ -56,6 +56,56 @@ def test_progress_is_said_in_the_launchers_own_output(gang: GangOnLoopback) -> N
     assert [r.step for r in reports if isinstance(r, StepSeen)][:20] == list(range(1, 21))
     assert [(r.rank, r.exit_code, r.last_step) for r in reports if isinstance(r, RankEnd)] == [(0, 0, 60)]
     assert gang.steps() == list(range(1, 61))
+
+
+UNEVEN = """
+import os, time
+rank, mine = os.environ["RANK"], dict(pair.split(":") for pair in os.environ["STEPS"].split(","))
+for step in range(1, int(mine[rank]) + 1):
+    while step > 3 and not os.path.exists(os.environ["GO"]):
+        time.sleep(0.005)
+    print(f"step {step}/10 | loss {9 - step / 10:.4f} | tokens/s 5 | step time 0.0100 s", flush=True)
+"""
+"""Every rank prints its own steps, as many as STEPS has for it; from the fourth on when the file GO is there."""
+
+
+@pytest.mark.parametrize("early", [0, 1, 2])
+def test_ranks_whose_data_end_first_leave_the_others_training(gang: GangOnLoopback, early: int) -> None:
+    gang.coordinate(pods=3)
+    gang.trainer.write_text(UNEVEN)
+    go, steps = gang.folder / "go", ",".join(f"{rank}:{3 if rank == early else 10}" for rank in range(3))
+    pods = [gang.launch(index, "--steps=10", pods=3, STEPS=steps, GO=str(go)) for index in range(3)]
+    assert pods[early].end() == 0
+    assert gang.message(early).reason == "completed"
+    go.touch()
+    assert [pod.end() for pod in pods] == [0, 0, 0]
+    assert gang.ask("/status")["step"] == 10
+    rows = [row[0] for row in gang.ask("/v1/steps?since=0")["steps"]]
+    assert (rows[-7:], set(rows[:-7])) == ([4, 5, 6, 7, 8, 9, 10], {1, 2, 3})
+
+
+def test_the_lowest_rank_of_a_pod_may_end_first(gang: GangOnLoopback) -> None:
+    gang.coordinate(processes=2)
+    gang.trainer.write_text(UNEVEN)
+    pod = gang.launch(0, "--steps=10", processes=2, STEPS="0:3,1:10", GO=str(gang.folder / "go"))
+    pod.says("rank 0 exited with 0 after step 3")
+    (gang.folder / "go").touch()
+    assert (pod.end(), gang.message().reason, gang.message().last_step) == (0, "completed", 10)
+    assert gang.steps() == list(range(1, 11))
+
+
+@pytest.mark.parametrize(("steps", "cause"), [("0:3,1:2", "ended-early"), ("0:0,1:0", "no-steps")])
+def test_a_gang_of_which_all_ends_early_has_failed_and_its_last_pod_says_why(
+    gang: GangOnLoopback, steps: str, cause: str
+) -> None:
+    gang.coordinate(pods=2)
+    gang.trainer.write_text(UNEVEN)
+    pods = [gang.launch(index, "--steps=10", pods=2, STEPS=steps, GO="") for index in (0, 1)]
+    codes = [pod.end() for pod in pods]
+    assert set(codes) <= {0, EXIT_ENDED_EARLY}
+    assert EXIT_ENDED_EARLY in codes
+    causes = {gang.message(index).cause for index, code in enumerate(codes) if code}
+    assert causes == {cause}
 
 
 def test_a_killed_rank_ends_the_gang_and_is_the_only_one_to_blame(gang: GangOnLoopback) -> None:
@@ -332,13 +382,13 @@ def test_ranks_whose_working_directory_cannot_be_made_end_their_launcher(gang: G
     (gang.folder / "file").touch()
     assert gang.alone(f"--working-directory={gang.folder / 'file' / 'x'}").end() == EXIT_LAUNCHER_ERROR
     record = gang.termination()
-    assert (record.reason, record.ranks) == ("launcher-error", [])
+    assert (record.reason, record.cause, record.ranks) == ("launcher-error", "folder", [])
     assert "cannot be made: Not a directory" in record.detail
 
 
 def test_wrong_flags_are_told_where_everybody_looks(gang: GangOnLoopback) -> None:
     assert gang.alone("--framework=regex", "--pattern=(").end() == 2
-    assert gang.message().reason == "launcher-error"
+    assert (gang.message().reason, gang.message().cause) == ("launcher-error", "arguments")
     assert "progress.pattern: not a regular expression" in gang.message().detail
 
 

@@ -27,6 +27,16 @@ def test_who_hears_of_which_step() -> None:
     assert (choose.reporting_rank, choose.last_step) == (1, 400)
 
 
+def test_where_the_lowest_rank_ends_first_the_next_one_tells_the_rest() -> None:
+    choose = StepFilter()
+    for number in (1, 2, 3):
+        choose.choose(StepSeen(number, at=number / 100, rank=1))
+    choose.end_rank(1)
+    heard = {number: choose.choose(StepSeen(number, at=1 + number / 100, rank=2)).record for number in (2, 3, 4, 5)}
+    assert heard == {2: False, 3: False, 4: True, 5: True}
+    assert (choose.reporting_rank, choose.last_step) == (2, 5)
+
+
 def test_every_measured_step_of_every_rank_is_heard_but_not_a_thousand_a_second() -> None:
     choose = StepFilter()
     choose.choose(StepSeen(1, at=0.0, rank=0))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from workflows.programs.checkpoints import proofs
+from workflows.programs.launcher.lifecycle import LauncherFailed
 from workflows.programs.launcher.options import Options, Rendezvous, parse_place
 from workflows.programs.launcher.saves import why_changed, why_not_resumable
 from workflows.wire import FileRecord, Proof
@@ -68,11 +69,12 @@ def test_what_has_changed_since_the_proof(tmp_path: Path, hurt: object, said: st
     assert callable(hurt)
     hurt(folder)
     found = why_changed(str(tmp_path), str(folder))
-    assert found == (said and f"the checkpoint {folder} is not what was proven: {said}")
+    why = f"the checkpoint {folder} is not what was proven: {said}"
+    assert found == (LauncherFailed(why, "checkpoint-changed", unstarted=True) if said else None)
 
 
 def test_without_a_proof_nothing_is_said(tmp_path: Path) -> None:
-    assert why_changed(str(tmp_path), str(tmp_path / "checkpoints" / "step-5")) == ""
+    assert why_changed(str(tmp_path), str(tmp_path / "checkpoints" / "step-5")) is None
 
 
 @pytest.mark.parametrize(

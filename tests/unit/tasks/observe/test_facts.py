@@ -61,3 +61,11 @@ def test_ranks_that_failed_are_known_from_the_coordinator(ended: list[object], f
     status = read_status(json.dumps({"ended": whole}).encode())
     assert status is not None
     assert coordinator_facts(status, 1.0).failed_ranks == failed
+
+
+def test_a_launcher_whose_ranks_have_ended_is_no_silent_one() -> None:
+    members = [{"pod": f"p{n}", "node": f"n{n}", "state": state, "last_heard_at": float(n)} for n, state in enumerate(
+        ("ended", "failed", "running", "joined"))]  # fmt: skip
+    status = read_status(json.dumps({"members": members}).encode())
+    assert status is not None
+    assert coordinator_facts(status, 1.0).heard == (("p2", "n2", 2.0), ("p3", "n3", 3.0))
