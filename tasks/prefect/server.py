@@ -120,7 +120,7 @@ def _start(home: Path) -> str:
         # Events stand on the pages within a second instead of five.
         "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "0.5",
     }
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "tasks.prefect.embedded_server", "--host", "127.0.0.1", "--port", str(port)]
     pid = spawn(command, home / "logs" / "server.log", environment)
     record(home / PID_FILE, pid, url)
     (home / "server.port").write_text(f"{port}\n")

@@ -17,6 +17,7 @@ ORDER = (
     "start",
     "console",
     "incident_event",
+    "flow_run_requests",
     "many",
     "recovery",
     "recovery_large",

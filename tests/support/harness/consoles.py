@@ -62,14 +62,13 @@ class Console:
         return self._client
 
     def post(self, path: str, body: object = None) -> Any:
-        """What the server answers; it is asked again while its database is busy."""
+        """What the server answers, which refuses nobody because its database is busy; it may be away in between."""
 
         def answered() -> httpx.Response | None:
             try:
-                answer = self.api.post(path, json=body if body is not None else {})
+                return self.api.post(path, json=body if body is not None else {})
             except httpx.TransportError:
                 return None
-            return None if answer.status_code in (429, 503) else answer
 
         answer = until(f"POST {path}", answered, self.told).raise_for_status()
         return answer.json() if answer.content else None
