@@ -19,13 +19,13 @@ from typing import ParamSpec, TypeVar
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
-from prefect.context import SyncClientContext
 
 from profiles.errors import Fenced, Permanent, Transient
 from profiles.resolve import Resolved
 from tasks.cluster import Cluster, using
 from tasks.clusters import open_cluster
 from tasks.ledger.ledger import Ledger
+from tasks.prefect_clients import SyncClientContext
 from tasks.settings import Settings
 
 P = ParamSpec("P")

@@ -61,13 +61,18 @@ def record(path: Path, pid: int, detail: str = "") -> Recorded:
     return made
 
 
-def recorded(path: Path) -> Recorded | None:
-    """The living process of a pid file, None where there is none."""
+def written(path: Path) -> Recorded | None:
+    """The process that a pid file names, which may have ended; None where there is no such file."""
     try:
-        found = Recorded(**json.loads(path.read_text()))
+        return Recorded(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    return found if process_start(found.pid) == found.started_at else None
+
+
+def recorded(path: Path) -> Recorded | None:
+    """The living process of a pid file, None where there is none."""
+    found = written(path)
+    return found if found is not None and process_start(found.pid) == found.started_at else None
 
 
 def stop(path: Path, grace_seconds: float = 10.0) -> bool:

@@ -6,6 +6,7 @@ Exit codes: 0 done and good; 1 the work itself failed; 2 wrong usage or an inval
 
 from __future__ import annotations
 
+import os
 import sys
 
 from deployments.exit_codes import shown
@@ -30,6 +31,9 @@ def _run() -> int:
         from typer.main import get_group
 
         from deployments.cli.app import app
+        from tasks.addresses import prepare
+
+        prepare(os.environ)
 
         code = get_group(app).main(prog_name="primus", standalone_mode=False)
         outcome.code = code if isinstance(code, int) else 0

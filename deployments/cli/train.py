@@ -19,7 +19,7 @@ from deployments.cli.app import AsJson, ClusterName, Run, Set, Why, app
 from deployments.cli.approvals import open_ledger, tell_pause
 from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE, out, out_json, say
 from deployments.processes.console import ensure_console, warm_up
-from deployments.processes.driver import Driver, driver_of, prepare_driver
+from deployments.processes.driver import CLAIM_SECONDS, Driver, driver_of, driver_that_took, prepare_driver
 from deployments.screen.live import follow
 from deployments.screen.tables import fitted, terminal_columns, terminal_lines
 from deployments.screen.views import status_document, status_text
@@ -29,7 +29,7 @@ from profiles.errors import Permanent, ProfileError
 from profiles.request import TrainRequest
 from profiles.vocabulary import FINISHED, Mode, RunState
 from tasks.ledger.ledger import Ledger
-from tasks.prefect.server import server_url
+from tasks.prefect.server import named_server, own_url
 from tasks.runs.open import open_run, resolve_request
 from tasks.settings import Settings
 from workflows.model.records import RequestRecord, RunRecord
@@ -100,6 +100,7 @@ def resume_run(
     if record.state is RunState.SUCCEEDED:
         say(f"{run} has succeeded; there is nothing to resume")
         return WRONG_USAGE
+    named_server(settings.home)  # a wrong address is told before the run is opened again
     if record.state in FINISHED:
         record = ledger.resume_run(run, why or "resumed by a person", _now())
     elif record.state is RunState.UNKNOWN:
@@ -181,7 +182,8 @@ def train_run(options: TrainOptions) -> int:
         from deployments.cli.profiles import render_resolved
 
         return render_resolved(resolve_request(request, settings), "dry-run", as_json=options.as_json)
-    known = server_url(settings.home)
+    # A server that is named is asked before anything is written down: nothing is left pending for a wrong address.
+    known = named_server(settings.home) or own_url(settings.home)
     driver = prepare_driver(settings.home, known) if known else None
     ledger = Ledger(settings.ledger_url)
     try:
@@ -227,11 +229,9 @@ def _carry_on(
             say(f"{run.name} has {run.state}: {run.why}\ncontinue it: primus resume {run.name}")
             return FAILED
     else:
-        if driver is None:
-            say("starting the Prefect server in the background (once; `primus down` stops it)")
-            driver = prepare_driver(settings.home, ensure_console(settings.home))
-        living, where = driver.drive(run.name), socket.gethostname()
-        warm_up(settings.home)
+        living, where = _driven(run.name, settings, ledger, driver), socket.gethostname()
+        if living is None:
+            return FAILED
     if run.state not in FINISHED:
         say(f"{run.name} is driven by process {living}{_at(where)}; watch or continue it: {again}")
     if detach:
@@ -239,6 +239,25 @@ def _carry_on(
             out_json({"run": run.name, "driver": living})
         return GOOD
     return _watch(run.name, settings, ledger, as_json=as_json)
+
+
+def _driven(run: str, settings: Settings, ledger: Ledger, prepared: Driver | None) -> int | None:
+    """Pid of the driver that the run was given; None where it has ended, which was told."""
+    if prepared is None:
+        say("starting the Prefect server in the background (once; `primus down` stops it)")
+        prepared = prepare_driver(settings.home, ensure_console(settings.home))
+    pid = prepared.drive(run)
+    warm_up(settings.home)
+    driver, took = driver_that_took(run, ledger, settings.home)
+    story = ledger.story(run)
+    if took or story.run.state in FINISHED:
+        return pid
+    if driver.alive:
+        say(f"process {pid} was started for {run} and has not taken it within {CLAIM_SECONDS:g} s")
+        return pid
+    end = driver.told_end(story.lease) or "its driver is gone"
+    say(f"nobody drives {run}: {end}\nits log: {driver.log}\nwhen that is mended, go on: primus resume {run}")
+    return None
 
 
 def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> int:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Protocol
 
 from deployments.exit_codes import say
+from deployments.processes.last_words import driver_file, driver_log, given_driver, last_words
 from deployments.processes.prefork import PID_FILE, drive_here, forked_driver
 from profiles.errors import Unavailable
+from tasks.addresses import prepare
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import ask_runner, serving
@@ -29,6 +31,7 @@ from workflows.model.why import DriverSight
 
 CLAIM_SECONDS = 20.0
 """For a runner to claim a flow run and its driver to take the lease: a second, on a busy machine a few."""
+CLAIM_LOOK_SECONDS = 0.02
 
 
 class Driver(Protocol):
@@ -66,7 +69,7 @@ class ServedDriver:
                 lease = ledger.lease(run)
                 if lease is not None and (before is None or lease.fencing != before.fencing):
                     return lease.driver.pid
-                time.sleep(0.02)
+                time.sleep(CLAIM_LOOK_SECONDS)
         except Unavailable as error:
             why = str(error)
         say(f"the flow runner does not drive {run} ({why}); a driver of its own is started")
@@ -92,13 +95,12 @@ class OwnDriver:
 
     def drive(self, run: str) -> int:
         """Let it drive `run`; returns its pid. The next one will be forked from a warm process."""
-        folder = self._home / "runs" / run
-        folder.mkdir(parents=True, exist_ok=True)
-        log = folder / "driver.log"
+        log = driver_log(self._home, run)
+        log.parent.mkdir(parents=True, exist_ok=True)
         pid = forked_driver(self._home, self._api_url, run, log, self._environment) if self.forked else None
         if pid is None:
             pid = self._hand_over(run, log)
-        record(folder / "driver.json", pid)
+        record(driver_file(self._home, run), pid)
         return pid
 
     def dismiss(self) -> None:
@@ -135,9 +137,21 @@ class OwnDriver:
         return process.pid
 
 
+def driver_that_took(run: str, ledger: Ledger, home: Path) -> tuple[DriverSight, bool]:
+    """The driver that the run was given, and whether it took it: it may have ended, or not come to it in time."""
+    deadline = time.monotonic() + CLAIM_SECONDS
+    while True:
+        lease = ledger.lease(run)
+        found = driver_of(run, lease, home, time.time())
+        took = lease is not None and found.alive and lease.driver.pid == found.pid
+        if took or not found.alive or time.monotonic() > deadline:
+            return found, took
+        time.sleep(CLAIM_LOOK_SECONDS)
+
+
 def driver_pid(home: Path, run: str) -> int | None:
     """Pid of the living driver that this home gave a run, None where there is none; see `driver_of`."""
-    found = recorded(home / "runs" / run / "driver.json")
+    found = recorded(driver_file(home, run))
     return found.pid if found else None
 
 
@@ -147,19 +161,24 @@ def driver_of(run: str, lease: Lease | None, home: Path, now: float) -> DriverSi
     `now` is in Unix seconds: a holder on another machine counts as living until its lease runs out.
     """
     starting, here = driver_pid(home, run), socket.gethostname()
-    path = home / "runs" / run / "driver.log"
+    path = driver_log(home, run)
     log = str(path) if path.exists() else ""
-    if lease is None:
-        return DriverSight(starting is not None, here if starting else "", starting, log)
-    holder = lease.driver
-    if holder.host != here:
-        return DriverSight(lease.expires_at > now, holder.host, holder.pid)
-    alive = process_start(holder.pid) == holder.started_at
-    return DriverSight(alive or starting is not None, here, holder.pid if alive else starting or holder.pid, log)
+    if lease is not None and lease.driver.host != here:
+        return DriverSight(lease.expires_at > now, lease.driver.host, lease.driver.pid)
+    if lease is not None and process_start(lease.driver.pid) == lease.driver.started_at:
+        return DriverSight(True, here, lease.driver.pid, log)
+    if starting is not None:
+        return DriverSight(True, here, starting, log)
+    given, held_since = given_driver(home, run), lease.driver.started_at if lease is not None else 0.0
+    # One that died before it could be looked at has no start: nothing came after it.
+    if given is not None and (given.started_at >= held_since or given.started_at == 0.0):
+        return DriverSight(False, here, given.pid, log, last_words(path))
+    return DriverSight(False, here if lease else "", lease.driver.pid if lease else None, log)
 
 
 def main() -> int:
     """Import, wait for a name, drive."""
+    prepare(os.environ)
     importlib.import_module("flows.train")  # while the name is not known yet
     run = sys.stdin.read().strip()
     return drive_here(run) if run else 0

@@ -18,12 +18,14 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from deployments.processes.last_words import driving_here, note
 from deployments.processes.offers import flow_at
 from deployments.processes.prefork import LET_GO
 from profiles.errors import Permanent, PrimusError, ProfileError
 from profiles.loading.load import load_cluster
 from profiles.request import TrainRequest
 from profiles.vocabulary import FINISHED
+from tasks.addresses import prepare
 from tasks.context import patient
 from tasks.lease import let_go
 from tasks.ledger.ledger import Ledger
@@ -75,7 +77,9 @@ def drive_flow_run(flow_run: str) -> int:
     if run is None:
         return 1
     signal.signal(LET_GO, _letting_go(run, settings))
-    state = _driven(flow_run, run)
+    with driving_here(settings.home, run):
+        state = _driven(flow_run, run)
+    note(settings.home, run, state)
     ledger = Ledger(settings.ledger_url)
     patient(conclude)(flow_run, run, ledger)
     sys.stderr.write(f"{run}: {state}\n")
@@ -200,6 +204,7 @@ def main() -> int:
         sys.stderr.write(f"{GIVEN} is not set: a worker sets it\n")
         return 2
     try:
+        prepare(os.environ)
         entrypoint = patient(entrypoint_of)(given)
         return drive_flow_run(given) if entrypoint in ("", TRAIN) else run_plain(given, entrypoint)
     except PrimusError as error:

@@ -22,6 +22,7 @@ from flows.watching.nodes import NodeNotice
 from profiles.cluster import ClusterProfile
 from profiles.errors import Conflict, Fenced, PrimusError, Transient
 from profiles.loading.load import load_cluster
+from tasks.addresses import prepare
 from tasks.cluster import using
 from tasks.clusters import open_cluster
 from tasks.context import at_hand
@@ -101,6 +102,7 @@ def main() -> int:
         signal.signal(number, ending)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
+        prepare(os.environ)
         settings = Settings.from_environment(os.environ)
         settings.make_home()
         profile = localised(load_cluster(settings.cluster), settings.home)

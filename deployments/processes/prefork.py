@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from profiles.errors import Permanent
+from tasks.addresses import prepare
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import code_stamp
 from tasks.processes import process_start, record, recorded, spawn, stop
@@ -320,6 +321,7 @@ def _become_flow_run_driver(flow_run: str, entrypoint: str) -> NoReturn:
 
 def main() -> int:
     """Import what drivers need, then fork them on request."""
+    prepare(os.environ)
     warm("flows.train")
     # Children are reaped by the kernel: a zombie would look like a driver that does not end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -45,6 +45,7 @@ from flows.decisions.monitoring.flow_runs import (
 )
 from profiles.errors import NotFound, PrimusError, Transient
 from profiles.loading.load import load_cluster
+from tasks.addresses import prepare
 from tasks.lease import is_alive
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.deployments import Offer
@@ -343,6 +344,7 @@ def _look_once(runner: Runner, bells: Bells) -> None:
 
 def main() -> int:
     """Until SIGTERM: then every driver lets go of its run, which the next runner takes up at once."""
+    prepare(os.environ)
     warm("flows.train", "flows.failover", "flows.monitor")
     bells = Bells()
     for number in (signal.SIGTERM, signal.SIGINT):

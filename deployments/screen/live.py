@@ -30,6 +30,7 @@ from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from workflows.model.records import TOLD, AttemptRecord, IncidentRecord, StepRow, Story
+from workflows.model.why import DriverSight
 
 Json = dict[str, Any]
 STYLES = {"running": "green", "succeeded": "green", "pending": "cyan", "recovering": "yellow", "stopped": "yellow"} | {
@@ -239,15 +240,16 @@ def follow(run: str, settings: Settings, ledger: Ledger, teller: Teller | None =
                 driven, elsewhere = looked, driver.host != socket.gethostname()
             patience = RELIEVED_SECONDS if elsewhere else 0.0
             if looked - driven > patience and ledger.story(run).run.state not in FINISHED:
-                _orphaned(run, settings)
+                _orphaned(run, driver)
                 return RunState.UNKNOWN
         shown.beat()
         time.sleep(LOOK_SECONDS)
 
 
-def _orphaned(run: str, settings: Settings) -> None:
-    log = settings.home / "runs" / run / "driver.log"
-    say(f"the driver of {run} is gone; training may go on. Continue: the same `primus train --name {run}`; see {log}")
+def _orphaned(run: str, driver: DriverSight) -> None:
+    told = f" It ended with: {driver.end}." if driver.end else ""
+    log = f"; see {driver.log}" if driver.log else ""
+    say(f"the driver of {run} is gone; training may go on.{told} Continue: primus resume {run}{log}")
 
 
 @dataclass
@@ -336,7 +338,7 @@ class Screen:
             self._resolved = Resolved.model_validate(story.run.resolved)
         steps = self._newest(story)
         driver = driver_of(story.run.name, story.lease, self._settings.home, now)
-        around = Surroundings(now=now, driver_alive=driver.alive, steps=steps)
+        around = Surroundings(now=now, driver=driver, steps=steps)
         document = status_of(story, self._resolved, around)
         trend = trend_of(steps) if steps else Trend()
         width, height = self._live.console.size

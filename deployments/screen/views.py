@@ -37,7 +37,7 @@ def status_document(run: str, settings: Settings, ledger: Ledger) -> Json:
     steps, now = [row for number in sorted(by_attempt) for row in by_attempt[number]], time.time()
     around = Surroundings(
         now=now,
-        driver_alive=driver_of(run, story.lease, settings.home, now).alive,
+        driver=driver_of(run, story.lease, settings.home, now),
         pods=() if story.run.state in FINISHED else _pods(story, resolved, settings),
         steps=steps,
         by_attempt=by_attempt,
@@ -78,6 +78,8 @@ def status_text(document: Json) -> str:
         + document["automation"]
         + (f" ({document['paused_why']})" if document["paused_why"] else ""),
     ]
+    if document["driver_end"]:
+        lines += [document["driver_end"], f"when that is mended, go on: primus resume {document['run']}"]
     lines += sentences(document)
     for asked in document["approvals"]:
         lines += _question_lines(asked)

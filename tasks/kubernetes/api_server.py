@@ -22,7 +22,8 @@ from kubernetes.client.configuration import Configuration
 from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import HTTPError, NewConnectionError, ReadTimeoutError
 
-from profiles.errors import Permanent, PrimusError, Unavailable
+from profiles.errors import Permanent, PrimusError, ProfileError, Unavailable
+from tasks.addresses import unusable_proxies
 from tasks.kubernetes.errors import failure, parse_status, retry_after_seconds, worth_repeating
 from tasks.kubernetes.resources import JSON
 
@@ -232,7 +233,10 @@ class ApiServer:
         with self._lock:
             if self._connected is None:
                 configuration = self._load()
-                self._connected = configuration, RESTClientObject(configuration).pool_manager
+                try:
+                    self._connected = configuration, RESTClientObject(configuration).pool_manager
+                except ImportError as error:
+                    raise ProfileError("KUBECONFIG", unusable_proxies(configuration.host, error)) from error
             return self._connected
 
     def _reload(self) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import (
     ArtifactFilter,
@@ -43,6 +42,7 @@ from profiles.errors import NotFound, Transient, Unavailable
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.flow_runs import reached
 from tasks.prefect.server import password_of, server_url
+from tasks.prefect_clients import SyncPrefectClient, get_client
 from workflows.model.events import ConsoleEvent, EventGround, Place, Sheet
 from workflows.model.records import ApprovalRecord, Story
 from workflows.model.runs import HistoryRow

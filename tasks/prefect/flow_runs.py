@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
@@ -34,6 +33,7 @@ from prefect.types._datetime import now
 from profiles.errors import NotFound, Unavailable
 from profiles.vocabulary import RunState
 from tasks.prefect.deployments import Offer, served, siblings
+from tasks.prefect_clients import SyncPrefectClient, get_client
 from workflows.model.runs import ENDS, Due, FlowRunSeen, Phase, Plain
 
 __all__ = ["TAG", "FlowRun", "FlowRuns", "Offer", "flow_runs", "reached", "run_of"]

@@ -13,14 +13,18 @@ import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from profiles.errors import Unavailable
+from tasks.addresses import API_URL, api_url, exempt, proxy_of
 from tasks.processes import record, recorded, spawn, stop
 
 START_SECONDS = 120.0
 """An empty home needs 8 to 10 s (migrations); a busy machine ten times that."""
 PORTS, PORTS_TRIED = range(20_000, 30_000), 32
 """Below those that Linux gives to connections (32768 to 60999 where nobody changed it) and Kubernetes to nodes."""
+NAMED_SECONDS, NAMED_LOOK_SECONDS = 15.0, 0.5
+"""For somebody else's server, which we did not start: it may be starting too, or the way there be shaky."""
 FREE_LOOKS, FREE_LOOK_SECONDS = 50, 0.1
 """For so long a server that was killed may hold its port: what it had begun ends a moment after it."""
 PID_FILE = "server.json"
@@ -47,12 +51,19 @@ def quiet_environment(home: Path) -> dict[str, str]:
         kept |= {SERVER_PASSWORD: password, CLIENT_PASSWORD: password}
     return {
         **kept,
+        **exempt(kept),
         "PREFECT_HOME": str(home / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_LOGGING_LEVEL": "WARNING",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     }
+
+
+def opener(url: str) -> urllib.request.OpenerDirector:
+    """What asks a server as the environment wants it: through its proxy, but never this machine."""
+    proxy = proxy_of(url)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({urlsplit(url).scheme: proxy} if proxy else {}))
 
 
 def password_of(home: Path) -> str:
@@ -74,7 +85,7 @@ def make_password(home: Path) -> str:
 
 def server_url(home: Path) -> str | None:
     """Address of the API: the one the environment names, else that of the living server of this home, else None."""
-    return os.environ.get("PREFECT_API_URL") or own_url(home)
+    return os.environ.get(API_URL) or own_url(home)
 
 
 def own_url(home: Path) -> str | None:
@@ -83,15 +94,44 @@ def own_url(home: Path) -> str | None:
     return found.detail if found else None
 
 
+def named_server(home: Path) -> str:
+    """Address of the API that the environment names, which answers; "" where it names none.
+
+    Where the API stands below what was named, or somewhere else, the environment says so from now on.
+
+    Raises:
+        Unavailable: nobody answers there within `NAMED_SECONDS`.
+        ProfileError: asking again does not help: no Prefect API is there, or it does not let us in.
+    """
+    named = api_url(os.environ.get(API_URL, ""))
+    if not named:
+        return ""
+    from tasks.prefect.reach import reached_api  # noqa: PLC0415 - its client takes a tenth of a second to import
+
+    deadline = time.monotonic() + NAMED_SECONDS
+    while True:
+        try:
+            os.environ[API_URL] = found = reached_api(named, os.environ.get(CLIENT_PASSWORD) or password_of(home))
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(NAMED_LOOK_SECONDS)
+        else:
+            return found
+
+
 def ensure_server(home: Path, started: Callable[[str], None] = lambda url: None) -> str:
     """Address of a server that answers; starts one where none is named and none lives.
 
     `started` is called with the address of a server that was just started, while it is still warming up.
 
     Raises:
-        Unavailable: it does not answer; its log is named.
+        Unavailable: it does not answer; its log is named where it is this home's own.
+        ProfileError: what the environment names is no API that lets us in.
     """
-    url = server_url(home) or begin_own_server(home, started)
+    if named := named_server(home):
+        return named
+    url = begin_own_server(home, started)
     wait_for_server(url, home)
     return url
 
@@ -156,24 +196,23 @@ def _bound(port: int) -> Generator[int]:
 
 
 def answers(url: str, timeout_seconds: float = 2.0) -> str:
-    """Why the server at the address of an API does not answer; "" where it does."""
+    """Why this machine's own server at the address of an API does not answer; "" where it does."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=timeout_seconds):  # noqa: S310 - an address people gave
+        with opener(url).open(f"{url}/health", timeout=timeout_seconds):
             return ""
     except (urllib.error.URLError, OSError, ValueError) as error:
         return str(error)
 
 
 def wait_for_server(url: str, home: Path) -> None:
-    """Until it answers.
+    """Until this home's own server answers.
 
     Raises:
-        Unavailable: it does not, or it is this home's own and died; its log is named.
+        Unavailable: it does not, or it died; its log is named.
     """
     deadline = time.monotonic() + START_SECONDS
     while error := answers(url):
-        dead = "PREFECT_API_URL" not in os.environ and own_url(home) is None
-        if dead or time.monotonic() > deadline:
+        if own_url(home) is None or time.monotonic() > deadline:
             log = home / "logs" / "server.log"
             raise Unavailable(f"the Prefect server at {url} does not answer ({error}); see {log}")
         time.sleep(0.05)

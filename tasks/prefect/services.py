@@ -28,7 +28,9 @@ from profiles.errors import Unavailable
 from tasks.prefect.server import (
     CLIENT_PASSWORD,
     begin_own_server,
+    named_server,
     one_at_a_time,
+    opener,
     password_of,
     quiet_environment,
     server_url,
@@ -122,9 +124,10 @@ def up(home: Path, cluster: str, told: Callable[[str], None]) -> str:
 
     Raises:
         Unavailable: something does not start; its log is named.
+        ProfileError: what the environment names is no API that lets us in; nothing was started.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    wish = Wish(cluster, os.environ.get("PREFECT_API_URL", ""))
+    wish = Wish(cluster, named_server(home))  # before anything is started for it
     with one_at_a_time(home / "up.lock"):
         _write_wish(home, wish)
         begun = partial(_tell_server, told)
@@ -132,7 +135,8 @@ def up(home: Path, cluster: str, told: Callable[[str], None]) -> str:
         for service in MODULES:
             if _start(home, service, url, cluster):
                 told(f"starting the {'flow runner' if service is Service.RUNNER else 'monitor'} of {cluster}")
-    wait_for_server(url, home)
+    if not wish.api_url:
+        wait_for_server(url, home)
     _wait_until_serving(home)
     return url
 
@@ -274,7 +278,7 @@ def _post(home: Path, url: str, body: dict[str, Any]) -> dict[str, Any]:
     request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")  # noqa: S310 - our server
     for seconds in (*BUSY_SECONDS, None):
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - our server
+            with opener(url).open(request, timeout=ANSWER_SECONDS) as answer:
                 return json.load(answer)
         except (OSError, ValueError) as error:  # urllib's own errors are of the first kind
             busy = isinstance(error, urllib.error.HTTPError) and error.code in BUSY

@@ -25,7 +25,7 @@ FULLEST_FOLDER = 25
 SHARED_NAMES = {"Options"}
 """Each program inside pods has its own, and is known from outside by it alone."""
 ONLY_IN = {
-    "prefect.client": ("tasks/prefect/",),
+    "prefect.client": ("tasks/prefect/", "tasks/prefect_clients.py"),
     "ansible_runner": ("tasks/ssh/",),
     "ansible": ("tasks/ssh/",),
 }
@@ -46,7 +46,9 @@ SHARED_WITH_PROGRAMS = {
     "probes.call": "one call of a probe, which the options of `probe` carry",
     "probes.gpu_count": "the variable of fake GPUs",
     "runtime.files": "how many generations of a log there are",
+    "runtime.http_client": "how a hosts file is read",
     "runtime.processes": "how the process of Ansible takes along what it started",
+    "runtime.proxies": "which hosts are never asked through a proxy",
 }
 """Modules of programs from which others take values or functions beside Options, and what for. What both sides tell
 each other belongs into `workflows.wire`."""

@@ -10,7 +10,7 @@ from workflows.model.cluster import Claim, Event, JobSet, Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.nodes import Node
 from workflows.model.queues import ClusterQueue, LocalQueue, Workload
-from workflows.model.records import Story
+from workflows.model.records import Lease, Story
 from workflows.model.workflow import Workflow
 
 
@@ -66,6 +66,15 @@ class DriverSight:
     pid: int | None = None
     log: str = ""
     """Where a driver of this machine wrote its last words; "" where there is no such file."""
+    end: str = ""
+    """The last words of a driver of this machine that has ended; "" while one lives."""
+
+    def told_end(self, lease: Lease | None) -> str:
+        """What became of the driver, in its own words; "" while one lives, or where nothing is known of its end."""
+        if self.alive or not self.end:
+            return ""
+        took = lease is not None and lease.driver.pid == self.pid
+        return f"its driver, process {self.pid}, ended{'' if took else ' before it took the run'}: {self.end}"
 
 
 @dataclass(frozen=True)

@@ -94,10 +94,11 @@ def _resting(view: RunSight, move: Rest) -> Reason:
 def _undriven(view: RunSight, lacking: str) -> tuple[Reason, ...]:
     if view.driver.alive:
         return ()
+    end = view.driver.told_end(view.story.lease)
     return (
         Reason(
             Hold.NO_DRIVER,
-            f"no driver is alive: {lacking}",
+            f"no driver is alive: {lacking}{f'; {end}' if end else ''}",
             f"primus resume {view.story.run.name} starts one; it goes on where the last one was",
             (driver_witness(view),),
         ),
@@ -108,12 +109,13 @@ def driver_witness(view: RunSight) -> Witness:
     """What is known of the run's driver."""
     lease, driver = view.story.lease, view.driver
     log = f"its log: {driver.log}" if driver.log and not driver.alive else ""
+    end = driver.told_end(lease)
     if lease is None and driver.pid is None:
         message = "; ".join(part for part in ("no process holds its lease", log) if part)
         return Witness("Lease", view.story.run.name, "holder=nobody", "", message)
     held = "" if lease is None else f"its lease {'ran out' if lease.expires_at <= view.now else 'runs'}"
     alive = "alive" if driver.alive else "gone"
-    message = "; ".join(part for part in (held, log) if part)
+    message = "; ".join(part for part in (held, end, log) if part)
     return Witness("Lease", view.story.run.name, f"holder={driver.host}/{driver.pid}", alive, message)
 
 

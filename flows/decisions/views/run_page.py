@@ -18,6 +18,7 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from workflows.model.events import PageGround, RunPage, Sheet
 from workflows.model.records import TOLD, AttemptRecord, CheckpointRecord, IncidentRecord, StepRow, Story
+from workflows.model.why import DriverSight
 
 NEWEST = 20
 """Attempts and incidents on the page; the tables hold `ROWS`, `primus status` all."""
@@ -32,7 +33,9 @@ def page_of(resolved: Resolved, ground: PageGround) -> RunPage:
     story, run = ground.story, ground.story.run.name
     steps = [row for number in sorted(ground.steps) for row in ground.steps[number]]
     goodput = goodput_of(story, ground.steps, resolved.gpus, ground.now) if ground.all_steps else {}
-    around = Surroundings(ground.now, driver_alive=True, steps=steps, by_attempt=ground.steps, goodput=goodput)
+    around = Surroundings(
+        ground.now, driver=DriverSight(alive=True), steps=steps, by_attempt=ground.steps, goodput=goodput
+    )
     status = status_of(story, resolved, around)
     attempts = [_attempt_row(item) for item in status["attempts"]]
     incidents = [_incident_row(item) for item in status["incidents"]]

@@ -16,6 +16,7 @@ from profiles.vocabulary import FINISHED, NodeAction
 from workflows.labels import attempt_name
 from workflows.model.records import ApprovalRecord, AttemptRecord, IncidentRecord, StepRow, Story
 from workflows.model.runs import RunLine
+from workflows.model.why import DriverSight
 
 if TYPE_CHECKING:
     from profiles.cluster import ClusterProfile
@@ -28,12 +29,15 @@ RATE_STEPS = 20
 """Steps over which the present speed is taken."""
 
 
+NOBODY = DriverSight(alive=False)
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What the ledger does not know."""
 
     now: float
-    driver_alive: bool = False
+    driver: DriverSight = NOBODY
     pods: tuple[Pod, ...] = ()
     steps: Sequence[StepRow] = ()
     """All steps of the run, in the order they were completed."""
@@ -60,7 +64,8 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "mode": str(run.mode),
         "profile": run.profile,
         "cluster": run.cluster,
-        "driver": _driver(story, alive=around.driver_alive),
+        "driver": _driver(story, around.driver),
+        "driver_end": "" if run.state in FINISHED else around.driver.told_end(story.lease),
         "step": step,
         "steps": total,
         "loss": next((row.loss for row in reversed(around.steps) if row.loss is not None), None),
@@ -95,11 +100,11 @@ def paused_why(story: Story) -> str | None:
     return next((mark.detail for mark in reversed(story.marks) if mark.kind == "paused"), "")
 
 
-def _driver(story: Story, *, alive: bool) -> Json | None:
+def _driver(story: Story, seen: DriverSight) -> Json | None:
     if story.lease is None:
         return None
     driver = story.lease.driver
-    return {"host": driver.host, "pid": driver.pid, "alive": alive}
+    return {"host": driver.host, "pid": driver.pid, "alive": seen.alive}
 
 
 def steps_per_second(steps: Sequence[StepRow], now: float) -> float | None:

@@ -42,6 +42,7 @@ from workflows.model.records import (
     StepRow,
     Story,
 )
+from workflows.model.why import DriverSight
 
 RESOLVED = a_gpu_plan().resolved
 NOW = 1_000_000.0
@@ -67,7 +68,7 @@ STEPS = [StepRow(n, NOW - (240 - n) * 0.1, None, 10.0 * math.exp(-n / 60)) for n
 
 
 def drawn(story: Story, width: int, steps: list[StepRow] = STEPS, now: float = NOW, height: int = 24) -> list[str]:
-    document = status_of(story, RESOLVED, Surroundings(now=now, driver_alive=True, steps=steps))
+    document = status_of(story, RESOLVED, Surroundings(now=now, driver=DriverSight(alive=True), steps=steps))
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
     console.print(screen(document, trend_of(steps), now, width, height))
     return console.export_text().splitlines()
@@ -122,7 +123,7 @@ def test_a_run_that_did_nothing_yet() -> None:
 
 def test_silence_is_told_and_so_is_a_driver_that_is_gone() -> None:
     assert "the last step was 5.0 min ago" in "\n".join(drawn(a_story(), 80, now=NOW + 300.0))
-    document = status_of(a_story(), RESOLVED, Surroundings(now=NOW, driver_alive=False, steps=STEPS))
+    document = status_of(a_story(), RESOLVED, Surroundings(now=NOW, steps=STEPS))
     console = Console(record=True, width=80, file=io.StringIO())
     console.print(screen(document, Trend(), NOW, 80))
     assert "its driver is gone" in console.export_text()

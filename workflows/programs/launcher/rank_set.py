@@ -21,6 +21,7 @@ from workflows.programs.progress.formats import Framework
 from workflows.programs.progress.reader import ProgressReader, Report
 from workflows.programs.runtime import files, processes
 from workflows.programs.runtime.files import Appender
+from workflows.programs.runtime.proxies import LOOPBACK, exempted, host_of
 from workflows.programs.runtime.report_token import VARIABLE, report_token
 from workflows.wire import RankEnd
 
@@ -254,6 +255,8 @@ def rank_environment(
         environment.setdefault("OMP_NUM_THREADS", "1")
     return {
         **environment,
+        # A program that has a proxy for the outside asks the coordinator and its own first rank directly.
+        **exempted(environment, (*LOOPBACK, host_of(place.coordinator_url), meeting.master_address)),
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": str(world_size),
