@@ -14,7 +14,8 @@ from prefect.states import Completed, Failed
 from profiles.errors import Conflict, NotFound
 from tasks.context import session
 from tasks.prefect.automations import answer as give
-from tasks.prefect.automations import person
+from tasks.prefect.automations import present_caller
+from workflows.model.records import one_line
 
 
 @flow(name="approve", flow_run_name="{answer} {approval}", validate_parameters=True)
@@ -29,14 +30,14 @@ async def approve(approval: str, answer: Literal["approve", "deny"], why: str) -
     Returns:
         A state whose message says what was answered, or which field is wrong.
     """
-    identity, reason = approval.strip(), why.strip()
+    identity, reason = approval.strip(), one_line(why)
     if not reason:
         return Failed(message="why: say why in a few words; it stands beside the decision for ever")
     try:
         with session():
-            answered = give(identity, approved=answer == "approve", why=reason, by=person())
+            answered = give(identity, approved=answer == "approve", why=reason, by=present_caller())
     except NotFound as error:
         return Failed(message=f"approval: {error}; `primus approvals` lists those that wait")
     except Conflict as error:
         return Failed(message=f"approval: {error}")
-    return Completed(message=f"{answered.question} {answered.state} by {answered.answered_by}: {answered.why}")
+    return Completed(message=f"{answered.question} {answered.state} by {answered.answerer}: {answered.why}")

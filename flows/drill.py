@@ -17,6 +17,7 @@ from profiles.drill import FaultSpec, parse_fault
 from profiles.errors import NotFound, ProfileError, Unavailable
 from tasks.context import World, session
 from tasks.ledger.ledger import Ledger
+from tasks.prefect.automations import present_caller
 from tasks.runs.faults import break_at, wait_for
 from workflows.model.records import IncidentRecord, MarkRecord, Story
 
@@ -75,6 +76,7 @@ def break_once(drill_id: str, run: str, spec: FaultSpec, here: World) -> float:
     story = here.ledger.story(run)
     begun = [mark.at for mark in story.marks if (mark.kind, mark.detail) == (BEGUN, drill_id)]
     if not begun:
+        here.ledger.act(run, f"drill {spec}", "asked for one fault, for real", present_caller())
         newest = max(1, len(story.attempts))
         here.ledger.add_marks(None, [MarkRecord(run, newest, BEGUN, here.now(), drill_id)])
         return break_at(run, spec, here.settings, here.ledger)

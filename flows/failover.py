@@ -34,6 +34,7 @@ from profiles.vocabulary import Action, NodeAction, RunState
 from tasks.context import on_cluster, session, world
 from tasks.lease import driving
 from tasks.nodes.by_hand import Leaving, drain, quarantine, release, take_out
+from tasks.prefect.automations import asked_by
 from tasks.runs.actions import (
     Finding,
     Resolution,
@@ -246,6 +247,8 @@ async def failover(run: str) -> str:
             incident = story.open_incident
             if incident is None:
                 return f"{run} has no open incident"
+            if (by := asked_by()) is not None:
+                here.ledger.act(run, "failover", f"asked to decide {incident.id}", by)
             await recover(resolved, incident)
             decided = next(item for item in read_story(run).incidents if item.id == incident.id)
             return f"{decided.action}: {decided.why}"

@@ -41,9 +41,11 @@ from tasks.nodes.sweep import SweepSeen, looked_at, sweeps
 from tasks.observe.nodes import stream_nodes
 from tasks.observe.reconcile import Scope
 from tasks.observe.reflector import Bell, JobSetWatch, NodeWatch
+from tasks.prefect.automations import asked_by
 from tasks.prefect.services import Tries, revive
 from tasks.settings import Settings, localised
-from workflows.model.nodes import Node, NodeFinding, beat_of, watcher_of
+from workflows.model.nodes import Node, NodeFinding, beat_of, people_of, watcher_of
+from workflows.model.records import one_line
 
 ROUND_SECONDS = 5.0
 """Between two rounds of reconciling."""
@@ -177,6 +179,9 @@ async def monitor(cluster: str = "", mode: str = "", nodes: list[str] | None = N
     chosen = Mode(mode) if mode else profile.monitor.mode
     said, lines = list[str](), list[NodeNotice]()
     with at_hand(settings), using(open_cluster(profile, settings.home)):
+        if (by := asked_by()) is not None:
+            asked = f"mode {chosen}" + (f", a sweep of {one_line(', '.join(nodes))}" if nodes else "")
+            world().ledger.act(people_of(profile.name), "monitor", asked, by)
         found = last_beat(beat_of(profile.name))
         lives = found is not None and world().now() - found.at < DEAD_SECONDS
         if started := revive(settings.home, Tries()):

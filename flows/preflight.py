@@ -24,12 +24,15 @@ from profiles.run import RunProfile
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import using
 from tasks.clusters import open_cluster
-from tasks.context import session
+from tasks.context import session, world
 from tasks.node_tests.launchers import launcher_for, names_of
 from tasks.nodes.holds import users
 from tasks.observe.nodes import stream_nodes
+from tasks.prefect.automations import asked_by
 from tasks.settings import Settings, localised, make_own_storage
 from workflows.attempt.trial import tried
+from workflows.model.nodes import people_of
+from workflows.model.records import Actor, one_line
 
 
 def depths_of(
@@ -138,6 +141,8 @@ class PreflightRequest:
     launcher: str = ""
     due: str = ""
     trial: str = ""
+    by: Actor | None = None
+    """The person who asks; None: a timetable."""
 
 
 def prove_requested(profile: ClusterProfile, settings: Settings, wanted: PreflightRequest, tell: Tell) -> list[Outcome]:
@@ -150,13 +155,22 @@ def prove_requested(profile: ClusterProfile, settings: Settings, wanted: Preflig
     suite, by = suite_of(profile, wanted.suite), launcher_for(profile, wanted.launcher)
     with reached(profile, settings, by):
         if wanted.due:
+            note_request(profile, wanted)
             return prove_due(profile, tell, nightly=wanted.due == "nightly")
         pools = pools_of(profile, wanted.nodes, idle_only=wanted.idle_only, launcher=by)
         run = trial_of(wanted.trial, profile, by, pools if wanted.nodes else {})
         # A trial stands alone where no other test is named; where no node is idle no depth is asked for.
         by_depth = (wanted.suite or wanted.depth or run is None) and (pools or not wanted.idle_only)
         depths = depths_of(suite, profile, wanted.depth, by) if by_depth else ()
+        note_request(profile, wanted)
         return prove(profile, suite, depths, pools, tell, Manner(by, trial=run))
+
+
+def note_request(profile: ClusterProfile, wanted: PreflightRequest) -> None:
+    """Write down who wants nodes tested, where that is a person."""
+    if wanted.by is not None:
+        what = f"{wanted.due or wanted.trial or wanted.suite or 'all'} on {', '.join(wanted.nodes) or 'every node'}"
+        world().ledger.act(people_of(profile.name), "preflight", one_line(what), wanted.by)
 
 
 @flow(name="preflight", flow_run_name="preflight {cluster} {suite}")
@@ -191,6 +205,6 @@ async def preflight(  # noqa: PLR0913, PLR0917 - a form's fields
     """
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    wanted = PreflightRequest(suite, depth, tuple(nodes or ()), idle_only, launcher, due, trial)
+    wanted = PreflightRequest(suite, depth, tuple(nodes or ()), idle_only, launcher, due, trial, asked_by())
     with session(settings):
         return in_words(prove_requested(profile, settings, wanted, logging.getLogger("primus").info))

@@ -116,3 +116,15 @@ class Tile(StrEnum):
     STANDBY = "standby"
     PAUSED = "paused"
     OTHER = "other"
+
+
+class KnownBy(StrEnum):
+    """How it is known who did something."""
+
+    OS_USER = "os-user"
+    """By the real user id of the process on its machine, which nobody chooses for himself."""
+    SERVER_PASSWORD = "server-password"  # noqa: S105 - a word
+    """Only so far: he holds the Prefect server's one password, as others do."""
+    UNVERIFIED = "unverified"
+    """Nobody checked: the server asks for no password, the process runs where its caller chooses user ids, or an older
+    version wrote it."""

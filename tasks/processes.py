@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
+import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from profiles.errors import Unavailable
+from profiles.vocabulary import KnownBy
+from workflows.model.records import Actor
 
 
 def process_start(pid: int) -> float | None:
@@ -24,6 +30,40 @@ def process_start(pid: int) -> float | None:
     except OSError:
         return None
     return None if fields[0] in ("Z", "X") else float(fields[19])
+
+
+def own_user() -> Actor:
+    """Who runs this process, by its real user id and what this machine calls that: `ada@login-1`, `uid-4711@login-1`.
+
+    Nothing of the environment is asked. `sudo` changes the real user id, so what it runs is root's. The id is the
+    kernel's word and not the C library's, which `fakeroot` answers for; with any preloaded library names are not asked.
+    In a user namespace anybody may be any user: what is there is `unverified`. Whoever runs other code than ours can
+    write what he wants, as can whoever may write the ledger.
+    """
+    host = socket.gethostname()
+    try:
+        status, ids = (Path(f"/proc/self/{name}").read_text(errors="replace") for name in ("status", "uid_map"))
+    except OSError:
+        return Actor(f"uid-{os.getuid()}@{host}", KnownBy.UNVERIFIED)
+    uid = int(status.partition("\nUid:")[2].split(maxsplit=1)[0])
+    if ids.split() != _ALL_USERS:
+        return Actor(f"uid-{uid}@{host}", KnownBy.UNVERIFIED)
+    return Actor(f"{_name_of(uid)}@{host}", KnownBy.OS_USER)
+
+
+_ALL_USERS = ["0", "0", "4294967295"]
+"""Inside and outside ids are the same, and there are all: only the machine's own namespace is so, for who has no rights
+over it."""
+_NAME = re.compile(r"[\w.+$\\@-]{1,64}")
+
+
+def _name_of(uid: int) -> str:
+    """Its name where it is one that people tell apart at a glance, else its number."""
+    with suppress(KeyError, OSError):
+        name = pwd.getpwuid(uid).pw_name
+        if _NAME.fullmatch(name) and name.isprintable() and not os.environ.get("LD_PRELOAD"):
+            return name
+    return f"uid-{uid}"
 
 
 @dataclass(frozen=True)

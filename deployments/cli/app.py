@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_command_name, get_group
 
 from deployments.cli.commands import GROUPS
+from workflows.model.records import one_line
 
 
 class CommandGroup(TyperGroup):
@@ -89,7 +90,9 @@ ClusterName = Annotated[
     str, typer.Option("--cluster", help="Cluster profile by name or path (PRIMUS_CLUSTER, else local).")
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change of the profile as a.b=c; may be repeated.")]
-Why = Annotated[str, typer.Option("--why", help="Why, in words; it stands beside the action for ever.")]
+Why = Annotated[
+    str, typer.Option("--why", callback=one_line, help="Why, in words; it stands beside the action for ever.")
+]
 Profile = Annotated[str, typer.Argument(help="Shipped profile by name, or a path.")]
 Since = Annotated[str, typer.Option("--since", help="Only later: 2026-01-31T12:00, or 30m, 6h, 7d ago.")]
 Only = Annotated[

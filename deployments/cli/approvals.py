@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterable
@@ -18,9 +16,12 @@ from deployments.cli.app import AsJson, Since, Why, app
 from deployments.exit_codes import GOOD, out, out_json, say
 from flows.decisions.text import since_seconds, timestamp
 from flows.decisions.views.approvals import approval_document, lines
-from profiles.errors import ProfileError
+from flows.decisions.views.status import person_row, said_by
+from profiles.errors import ProfileError, Transient
 from tasks.ledger.ledger import Ledger
+from tasks.processes import own_user
 from tasks.settings import Settings
+from workflows.model.records import Actor, one_line
 
 
 @app.command("approvals")
@@ -102,12 +103,13 @@ def show_ledger(
     if run and not ledger.changes(run):
         ledger.story(run)  # says that there is none
     lines = ledger.history(run or None, since_seconds(since, time.time()), limit)
-    rows = ({**asdict(line), "at": timestamp(line.at)} for line in lines)
+    rows = ({**asdict(line), "at": timestamp(line.at), **person_row(line.by)} for line in lines)
     if as_json:
         _stream_json(rows)
     else:
         for row in rows:
-            out("  ".join(str(row[key]) for key in ("at", "run", "kind", "subject", "why") if row.get(key)))
+            shown = [row["at"], row["run"], row["kind"], row["subject"], said_by(row), row["why"]]
+            out("  ".join(one_line(str(part)) for part in shown if part))
     return GOOD
 
 
@@ -116,13 +118,20 @@ def open_ledger() -> Ledger:
     return Ledger(Settings.from_environment(os.environ).ledger_url)
 
 
-def who() -> str:
-    """The person at the keyboard, as it stands beside what was said: `user@host`."""
+def who() -> Actor:
+    """The person at the keyboard, as he stands beside what he does; he is told where that is not his own name."""
+    found = own_user()
+    if os.environ.get("SUDO_USER"):
+        say(f"this stands in the ledger as done by {found}: sudo changes the real user id, which alone is believed")
+    return found
+
+
+def note_act(run: str, what: str, why: str) -> None:
+    """Write down an act of which nothing else in the ledger tells; where that does not answer, it is said and done."""
     try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name, as containers have
-        user = f"uid-{os.getuid()}"
-    return f"{user}@{socket.gethostname()}"
+        open_ledger().act(run, what, why, who())
+    except Transient as error:
+        say(f"{what}: the ledger does not say who did it: {error}")
 
 
 def tell_pause(ledger: Ledger) -> None:
@@ -139,9 +148,7 @@ def answer(approval: str, why: str, *, approved: bool) -> int:
     ledger, now = open_ledger(), time.time()
     approval_record = ledger.answer(approval, approved, who(), why, now)
     at = timestamp(approval_record.answered_at)
-    say(
-        f"{approval_record.id}: {approval_record.state} by {approval_record.answered_by} at {at}: {approval_record.why}"
-    )
+    say(f"{approval_record.id}: {approval_record.state} by {approval_record.answerer} at {at}: {approval_record.why}")
     if approval_record.state == "approved" and not _is_driven(ledger, approval_record.run, now):
         say(f"nobody drives {approval_record.run} now: the answer stands, and is carried out by whoever continues it")
     return GOOD
@@ -157,11 +164,8 @@ def set_pause(run: str, why: str, *, everything: bool, paused: bool) -> int:
     if everything == bool(run):
         raise ProfileError("RUN", "name one run, or say --all")
     ledger, target = open_ledger(), None if everything else run
-    said = f"{why or ('paused by hand' if paused else 'allowed again')} ({who()})"
-    if paused:
-        ledger.pause(target, said)
-    else:
-        ledger.unpause(target, said)
+    said = why or ("paused by hand" if paused else "allowed again")
+    (ledger.pause if paused else ledger.unpause)(target, said, by=who())
     subject = run or "every run"
     say(f"{subject}: automatic actions are {'halted; training continues' if paused else 'allowed again'}")
     if target is not None and not paused and ledger.paused(target):

@@ -14,6 +14,7 @@ from prefect.events.actions import CallWebhook, RunDeployment, SendNotification
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 
 from deployments.cli.app import AsJson, ClusterName, app
+from deployments.cli.approvals import note_act
 from deployments.exit_codes import GOOD, out, out_json
 from deployments.screen.tables import table
 from profiles.loading.load import load_cluster
@@ -133,6 +134,9 @@ def show_automations(cluster: str, block: str, *, apply: bool, as_json: bool) ->
     settings = Settings.from_environment(os.environ)
     with speaking_to_server_of(settings.home):
         rows = settle(load_cluster(cluster or settings.cluster).name, block, apply=apply)
+    changed = [row.name for row in rows if row.state in ("created", "changed")]
+    if changed:
+        note_act("", "automations", f"made on the server: {', '.join(changed)}")
     documents = [{"automation": row.name, "state": row.state, "does": row.does} for row in rows]
     if as_json:
         out_json(documents)

@@ -28,6 +28,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.nodes.by_hand import give_back
 from tasks.prefect.server import server_url
 from tasks.prefect.services import wish_of
+from tasks.processes import own_user
 from tasks.runs.faults import break_at, wait_for
 from tasks.runs.open import open_run, run_folder
 from tasks.settings import Settings
@@ -81,7 +82,7 @@ def run_demo(
 def _train(settings: Settings, ledger: Ledger, api_url: str, *, lose_node: bool) -> str:
     driver = prepare_driver(settings.home, api_url)
     try:
-        run = open_run(TrainRequest(profile="demo", cluster="local"), settings, ledger, time.time()).name
+        run = open_run(TrainRequest(profile="demo", cluster="local"), settings, ledger, time.time(), own_user()).name
     except BaseException:
         driver.dismiss()
         raise
@@ -109,13 +110,13 @@ def _give_back(run: str, node: str, settings: Settings, ledger: Ledger) -> None:
     cluster = embedded_cluster(profile, settings.home)
     cluster.restore_node(node)
     with at_hand(settings), using(cluster):
-        give_back(profile.name, node, f"{run} had cut its power for show")
+        give_back(profile.name, node, f"{run} had cut its power for show", own_user())
 
 
 def _lose_a_node(run: str, settings: Settings, ledger: Ledger) -> str:
     story = wait_for(ledger, run, lambda story: bool(story.attempts and story.attempts[0].nodes), PROOF_SECONDS)
     node = story.attempts[0].nodes[-1]
-    break_at(run, FaultSpec("lose-node", node=node, step=LOSE_AT_STEP), settings, ledger)
+    break_at(run, FaultSpec("lose-node", node=node, step=LOSE_AT_STEP), settings, ledger, own_user())
     say(f"--- the power of {node} is cut at step {LOSE_AT_STEP} ---")
     return node
 

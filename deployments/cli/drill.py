@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from deployments.cli.app import AsJson, Run, app
+from deployments.cli.approvals import who
 from deployments.exit_codes import FAILED, GOOD, out, out_json, say
 from profiles.drill import parse_fault
 from tasks.ledger.ledger import Ledger
@@ -31,7 +32,7 @@ def run_drill(
 
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
-    at = break_at(run, spec, settings, ledger)
+    at = break_at(run, spec, settings, ledger, who())
     say(f"{spec} at step {step_seen(scene_of(run, settings, ledger))}")
     document = measure(run, spec, at, ledger)
     if as_json:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from deployments.cli.app import AsJson, Run, Since, app
-from deployments.cli.approvals import open_ledger
+from deployments.cli.approvals import open_ledger, who
 from deployments.exit_codes import GOOD, WRONG_USAGE, out, out_json, say
 from deployments.processes.console import ensure_console
 from deployments.processes.driver import driver_of
@@ -81,6 +81,7 @@ def recover_by_hand(run: Run) -> int:
     if incident is None:
         out(f"{run} has no open incident; nobody drives it: {_go_on(story.run.profile, run)}")
         return GOOD
+    ledger.act(run, "failover", f"asked to decide {incident.id}", who())
     say(f"{incident.id}: {incident.signal}: {incident.seen}")
     os.environ.update(quiet_environment(settings.home), PREFECT_API_URL=ensure_console(settings.home))
     from flows.failover import failover  # reads the environment when it is imported

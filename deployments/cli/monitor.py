@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deployments.cli.app import AsJson, ClusterName, app, render_app
+from deployments.cli.approvals import note_act
 from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, out, out_json, say
 from deployments.screen.tables import table
 from flows.decisions.text import timestamp
@@ -25,7 +26,7 @@ from profiles.vocabulary import Mode
 from tasks.cluster import using
 from tasks.clusters import open_cluster
 from tasks.settings import Settings, localised
-from workflows.model.nodes import NodeFinding
+from workflows.model.nodes import NodeFinding, people_of
 from workflows.model.runs import FindingRecord
 
 if TYPE_CHECKING:
@@ -107,6 +108,10 @@ def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     chosen = _mode(mode) or profile.monitor.mode
     with at_hand(settings), using(open_cluster(profile, settings.home)):
+        if chosen is not Mode.OBSERVE:
+            note_act(
+                people_of(profile.name), "monitor", f"mode {chosen}, {'one pass' if once else 'until it is ended'}"
+            )
         if not once:
             return _watch(profile, chosen, as_json=as_json)
         seen = _once(profile, chosen)

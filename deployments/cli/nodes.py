@@ -17,6 +17,7 @@ from deployments.screen.tables import figure, fitted, terminal_columns
 from flows.decisions.node_tests.grading.standing import DepthProof
 from flows.decisions.text import age, timestamp
 from flows.decisions.views.fleet import FleetNode, only
+from flows.decisions.views.status import person_row
 from profiles.errors import NotFound, ProfileError
 from profiles.loading.load import load_cluster
 from profiles.vocabulary import VerdictWord
@@ -208,11 +209,12 @@ def _show_one(node: FleetNode, cluster: str, *, as_json: bool) -> None:
     if history:
         out("\nwhat was done to it:")
     for item in history:
-        out(f"  {timestamp(item.since)}  {item.state}: {item.why}")
+        out(f"  {timestamp(item.since)}  {item.state}{f' by {item.by}' if item.by else ''}: {item.why}")
 
 
 def _history_row(item: NodeRecord) -> Json:
-    return {"state": item.state, "why": item.why, "since": timestamp(item.since), "incident": item.incident or None}
+    done = {"state": item.state, "why": item.why, "since": timestamp(item.since), "incident": item.incident or None}
+    return {**done, **person_row(item.by)}
 
 
 def _by_hand(what: str, node: str, why: str, cluster: str) -> int:
@@ -228,5 +230,5 @@ def _by_hand(what: str, node: str, why: str, cluster: str) -> int:
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     act = {"cordon": cordon, "release": release_by_hand}[what]
     with at_hand(settings), using(open_cluster(profile, settings.home)):
-        say(act(profile, node, f"{why} ({who()})"))
+        say(act(profile, node, why, who()))
     return GOOD

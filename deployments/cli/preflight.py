@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deployments.cli.app import AsJson, ClusterName, app, render_app
+from deployments.cli.approvals import who
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
 from deployments.screen.tables import fitted, rows_of, terminal_columns
 from flows.decisions.node_tests.fabric.groups import finding_text
@@ -76,7 +77,7 @@ def run_preflight(
     settings.make_home()
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     named = tuple(name for name in nodes.split(",") if name)
-    wanted = PreflightRequest(suite, depth, named, launcher=launcher, trial=trial)
+    wanted = PreflightRequest(suite, depth, named, launcher=launcher, trial=trial, by=who())
     with at_hand(settings):
         tests = prove_requested(profile, settings, wanted, say)
     if as_json:

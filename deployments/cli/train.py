@@ -16,7 +16,7 @@ from uuid import uuid4
 import typer
 
 from deployments.cli.app import AsJson, ClusterName, Run, Set, Why, app
-from deployments.cli.approvals import open_ledger, tell_pause
+from deployments.cli.approvals import open_ledger, tell_pause, who
 from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE, out, out_json, say
 from deployments.processes.console import ensure_console, warm_up
 from deployments.processes.driver import CLAIM_SECONDS, Driver, driver_of, driver_that_took, prepare_driver
@@ -74,7 +74,7 @@ def stop_run(run: Run, why: Why = "", *, as_json: AsJson = False) -> int:
     request = RequestRecord(
         id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "stopped by a person"
     )
-    ledger.request(request)
+    ledger.request(request, who())
     _ensure_driver(run, settings, ledger)
     state = follow(run, settings, ledger)
     if as_json:
@@ -102,9 +102,11 @@ def resume_run(
         return WRONG_USAGE
     named_server(settings.home)  # a wrong address is told before the run is opened again
     if record.state in FINISHED:
-        record = ledger.resume_run(run, why or "resumed by a person", _now())
+        record = ledger.resume_run(run, why or "resumed by a person", _now(), by=who())
     elif record.state is RunState.UNKNOWN:
         raise Permanent(f"{run} is in an unknown state: {record.why}; stop it first: primus stop {run}")
+    else:
+        ledger.act(run, "resume", why or "it had not ended: it goes on as it is", who())
     again = f"primus resume {run}"
     return _carry_on(record, settings, ledger, None, again, detach=detach, as_json=as_json)
 
@@ -187,7 +189,7 @@ def train_run(options: TrainOptions) -> int:
     driver = prepare_driver(settings.home, known) if known else None
     ledger = Ledger(settings.ledger_url)
     try:
-        run = open_run(request, settings, ledger, _now())
+        run = open_run(request, settings, ledger, _now(), who())
     except BaseException:
         if driver:
             driver.dismiss()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from deployments.cli.app import AsJson, ClusterName, app
+from deployments.cli.approvals import note_act
 from deployments.exit_codes import GOOD, out, out_json, say
 from deployments.processes.console import stop_console
 from deployments.processes.prefork import stop_nursery
@@ -41,6 +42,7 @@ def start(
             stop_server(settings.home)  # it asks for none; the next one does
     url = services_up(settings.home, chosen, say)
     stop_nursery(settings.home)  # the runner forks drivers now
+    note_act("", "up", f"serves and watches {name}")
     page = url.removesuffix("/api")
     living = {str(service): found.pid for service in Service if (found := alive(settings.home, service))}
     if as_json:
@@ -61,6 +63,8 @@ def halt(*, as_json: AsJson = False) -> int:
     """
     home = Settings.from_environment(os.environ).home
     stopped = stop_console(home)
+    if stopped:
+        note_act("", "down", f"stopped: {', '.join(stopped)}")
     if as_json:
         out_json({"stopped": stopped})
     else:

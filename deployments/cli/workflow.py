@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from deployments.cli.app import AsJson, ClusterName, workflow_app
+from deployments.cli.approvals import note_act
 from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, out, out_json, say
 from profiles.errors import NotFound, ProfileError
 from profiles.loading.load import load_cluster
@@ -34,6 +35,7 @@ from tasks.workflow_runs import (
     with_name,
     with_parameters,
 )
+from workflows.model.nodes import people_of
 from workflows.model.workflow import unpacked
 
 if TYPE_CHECKING:
@@ -116,6 +118,7 @@ def run_workflow(options: RunOptions) -> int:
     check_workflow(cluster, manifest, profile.namespace)
     try:
         submit_workflow(cluster, manifest)
+        note_act(people_of(profile.name), f"workflow run {name}", f"submitted {source}")
         say(f"workflow {name} on {profile.name}")
         found = _watched(cluster, name)
     except KeyboardInterrupt:

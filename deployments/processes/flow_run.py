@@ -29,6 +29,7 @@ from tasks.addresses import prepare
 from tasks.context import patient
 from tasks.lease import let_go
 from tasks.ledger.ledger import Ledger
+from tasks.prefect.automations import server_caller
 from tasks.prefect.flow_runs import FlowRun, FlowRuns, flow_runs, run_of
 from tasks.runs.open import open_run, resolve_request
 from tasks.settings import Settings
@@ -119,7 +120,7 @@ def _open(asked: FlowRun, settings: Settings, ledger: Ledger, server: FlowRuns) 
     # Before the run is opened: of two flow runs that open it at once each sees the other.
     server.belongs(asked, request.name)
     if request.profile or request.inline:
-        open_run(request, settings, ledger, ledger.database.clock())
+        open_run(request, settings, ledger, ledger.database.clock(), server_caller(asked))
     first = next((one.id for one in server.of_run(request.name) if one.phase not in ENDS), str(asked.id))
     if first == str(asked.id):
         return request.name

@@ -48,6 +48,7 @@ from profiles.loading.load import load_cluster
 from tasks.addresses import prepare
 from tasks.lease import is_alive
 from tasks.ledger.ledger import Ledger
+from tasks.prefect.automations import server_caller
 from tasks.prefect.deployments import Offer
 from tasks.prefect.flow_runs import FlowRuns, flow_runs
 from tasks.prefect.services import is_ready
@@ -277,7 +278,7 @@ class Runner:
 
     def _ask_to_stop(self, flow_run: str, run: str) -> None:
         request = RequestRecord(f"{run}-stop-{flow_run[:8]}", run, "stop", self.now(), "its flow run was cancelled")
-        self.ledger.request(request)
+        self.ledger.request(request, server_caller())
         self.asked.add(flow_run)
 
 

@@ -12,7 +12,7 @@ from flows.decisions.explain.reasons import Reason, Witness
 from flows.decisions.recovery.incarnations import lines as incarnation_lines
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import age, blame, timestamp
-from flows.decisions.views.status import Surroundings, status_of
+from flows.decisions.views.status import Surroundings, act_text, said_by, status_of
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
@@ -23,6 +23,8 @@ from workflows.model.cluster import Pod, pod_of
 from workflows.model.records import StepRow, Story
 
 Json = dict[str, Any]
+ACTS = 10
+"""The newest that a status shows; `--json` and `primus ledger` have more."""
 
 
 def status_document(run: str, settings: Settings, ledger: Ledger) -> Json:
@@ -94,6 +96,8 @@ def status_text(document: Json) -> str:
         lines += [f"{row['number']}: {row['link']}" for row in rows if "link" in row]
     for incident in document["incidents"]:
         lines += ["", *incident_lines(incident)]
+    if document["acts"]:
+        lines += ["", "what people did:", *(f"  {act_text(row)}" for row in document["acts"][-ACTS:])]
     if document["goodput"]:
         lines += ["", f"goodput: {document['goodput'].get('ettr', 0):.3f} of the wall time was productive"]
     return "\n".join(lines)
@@ -104,7 +108,8 @@ def _question_lines(asked: Json) -> list[str]:
     if asked["state"] == "waiting":
         commands = f'primus approve {asked["id"]} --why "..."   or   primus deny {asked["id"]} --why "..."'
         return ["", f"waits for you until {asked['expires_at']}: {asked['question']}", f"  {commands}"]
-    by = f" by {asked['answered_by']} at {asked['answered_at']}" if asked["answered_by"] else ""
+    who = said_by(asked, "answered_")
+    by = f" {who} at {asked['answered_at']}" if who else ""
     return ["", f"{asked['question']}", f"  {asked['state']}{by}: {asked['why']}"]
 
 

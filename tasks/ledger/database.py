@@ -24,9 +24,10 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from profiles.errors import Fenced, NotFound, PrimusError, ProfileError, Unavailable
 from tasks.ledger.errors import place_of, translated
-from tasks.ledger.rows import Record, from_row, storable, to_changes, to_row
+from tasks.ledger.rows import Record, from_row, storable, to_changes, to_row, to_text
 from tasks.ledger.schema import current_ledger_id, prepare
 from tasks.ledger.tables import CHANGES, HISTORY, LEASES
+from workflows.model.records import Actor
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -68,11 +69,13 @@ def parse_url(url: str) -> URL:
 class LedgerTransaction:
     """What one transaction can do: read rows, write rows, and say in the history why."""
 
-    def __init__(self, connection: Connection, at: float, run: str = "") -> None:
+    def __init__(self, connection: Connection, at: float, run: str = "", by: Actor | None = None) -> None:
         self.connection = connection
         self.at = at
         """Now, for everything that is written."""
         self.run = run
+        self.by = to_text(by)
+        """Who does all this, as each of its lines of the history says."""
 
     def one(self, query: Executable) -> RowMapping | None:
         """The first row, or None."""
@@ -101,12 +104,12 @@ class LedgerTransaction:
 
     def note(self, kind: str, subject: str, why: str, data: str = "{}", *, run: str | None = None) -> None:
         """Append a line to the history; `data` is JSON text."""
-        row = {"at": self.at, "kind": kind, "subject": subject, "why": storable(why), "data": data}
+        row = {"at": self.at, "kind": kind, "subject": subject, "why": storable(why), "data": data, "by": self.by}
         self.connection.execute(HISTORY.insert(), row | {"run": self.run if run is None else run})
 
     def note_all(self, kind: str, lines: Sequence[tuple[str, str, str]], *, runs: Sequence[str] | None = None) -> None:
         """Append many lines of one kind, each with subject, why and data as JSON text; `runs`: about which, each."""
-        one = {"at": self.at, "kind": kind, "run": self.run}
+        one = {"at": self.at, "kind": kind, "run": self.run, "by": self.by}
         rows = [one | {"subject": subject, "why": storable(why), "data": data} for subject, why, data in lines]
         if runs is not None:
             rows = [row | {"run": run} for row, run in zip(rows, runs, strict=True)]
@@ -177,7 +180,7 @@ class Database:
 
     @contextmanager
     def writing(
-        self, run: str = "", fencing: int | None = None, *, synced: bool = False
+        self, run: str = "", fencing: int | None = None, *, synced: bool = False, by: Actor | None = None
     ) -> Generator[LedgerTransaction]:
         """All of the block's writes or none.
 
@@ -185,6 +188,7 @@ class Database:
             run: the run whose watchers are told.
             fencing: the driver's number; None: a person or another process writes, not a driver.
             synced: on disk before it returns (SQLite; PostgreSQL always does so).
+            by: the person whose act it is; None: we do it.
 
         Raises:
             Fenced: a newer driver holds the run; nothing was written.
@@ -195,7 +199,7 @@ class Database:
                 self._set_synchronous(connection, "FULL" if synced else "NORMAL")
                 connection = connection.execution_options(begin="BEGIN IMMEDIATE")  # noqa: PLW2901 - same one
             with connection.begin():
-                transaction = LedgerTransaction(connection, self.clock(), run)
+                transaction = LedgerTransaction(connection, self.clock(), run, by)
                 if run:
                     # First, because its row lock makes writers about one run follow each other in PostgreSQL too.
                     transaction.touch(run)

@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, select
 from profiles.errors import Conflict
 from tasks.ledger.database import LedgerPart, LedgerTransaction, change, create_or_get, get
 from tasks.ledger.rows import from_row, to_row
+from tasks.ledger.runs import ACT
 from tasks.ledger.tables import ACTIONS, APPROVALS, INCIDENTS, MARKS
-from workflows.model.records import TOLD, ActionRecord, ApprovalRecord, IncidentRecord, MarkRecord
+from workflows.model.records import TOLD, ActionRecord, Actor, ApprovalRecord, IncidentRecord, MarkRecord
 
 
 class IncidentLedger(LedgerPart):
@@ -123,21 +124,26 @@ class IncidentLedger(LedgerPart):
         with self.database.writing(record.run, fencing, synced=True) as transaction:
             return create_or_get(transaction, APPROVALS, record, {"id": record.id}, "approval", record.question)[0]
 
-    def answer(self, approval: str, approved: bool, by: str, why: str, now: float) -> ApprovalRecord:
-        """Answer for a person. The same answer again changes nothing.
+    def answer(self, approval: str, approved: bool, by: Actor, why: str, now: float) -> ApprovalRecord:
+        """Answer for a person. The same answer again changes nothing; that somebody else gave it too is written down.
 
         Raises:
             Conflict: it was answered otherwise, or the time was up.
             NotFound.
         """
         wanted = "approved" if approved else "denied"
-        with self.database.writing(self._run_of(approval), synced=True) as transaction:
-            record = _lapsed(transaction, approval, now)
+        run = self.expire(approval, now).run
+        with self.database.writing(run, synced=True, by=by) as transaction:
+            record = get(transaction, APPROVALS, ApprovalRecord, {"id": approval}, "approval", lock=True)
             if record.state == "waiting":
-                changes = {"state": wanted, "answered_at": now, "answered_by": by, "why": why}
+                changes = {"state": wanted, "answered_at": now, "answered_by": by.name, "by": by, "why": why}
                 return _change(transaction, approval, changes)
+            if record.state == wanted and (record.by, record.why) != (by, why):
+                transaction.note(
+                    ACT, f"{'approve' if approved else 'deny'} {approval}", f"it was {wanted} already: {why}"
+                )
         if record.state != wanted:
-            who = f" by {record.answered_by}" if record.answered_by else ""
+            who = f" by {record.answerer}" if record.answerer else ""
             raise Conflict(f"approval {approval} is {record.state}{who} already; it cannot become {wanted}")
         return record
 

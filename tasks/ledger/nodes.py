@@ -69,7 +69,7 @@ class NodeLedger(LedgerPart):
         Raises:
             Fenced.
         """
-        with self.database.writing(run, fencing, synced=True) as transaction:
+        with self.database.writing(run, fencing, synced=True, by=record.by) as transaction:
             if record.state in OUT:
                 queue_up(transaction, record.cluster, record.pool)
             _write_record(transaction, record)
@@ -96,7 +96,7 @@ class NodeLedger(LedgerPart):
             Fenced.
         """
         cluster, pool = records[0].cluster, records[0].pool
-        with self.database.writing(run, fencing, synced=True) as transaction:
+        with self.database.writing(run, fencing, synced=True, by=records[0].by) as transaction:
             queue_up(transaction, cluster, pool)
             held = {item.node for item in _newest(transaction, cluster) if item.state in OUT}
             fresh = [item for item in records if item.node not in held]
@@ -286,7 +286,10 @@ def _carry_over(transaction: LedgerTransaction, cluster: str, question: Approval
     actions = [one for one in (from_row(ActionRecord, row) for row in rows) if one.node_fault.pool == pool]
     if approved:
         queue_up(transaction, cluster, pool)
-        records = [NodeRecord(cluster, one.target, "quarantined", one.why, now, one.incident, pool) for one in actions]
+        records = [
+            NodeRecord(cluster, one.target, "quarantined", one.why, now, one.incident, pool, question.by)
+            for one in actions
+        ]
         transaction.insert_all(NODE_STATES, [to_row(record) for record in records])
     to, at = ("planned", None) if approved else ("refused", now)
     update_states(transaction, [{"one": one.id, "to": to, "at": at} for one in actions])

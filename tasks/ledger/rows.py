@@ -66,6 +66,11 @@ def read_column(record_type: type[DataclassInstance], name: str, value: object) 
     return dict(_decoders(record_type))[name](value)
 
 
+def to_text(value: DataclassInstance | None) -> str:
+    """A value with fields of its own as its column holds it; "" for none."""
+    return "" if value is None else str(_encode(value))
+
+
 def storable(text: str) -> str:
     """The text without what databases refuse: NUL characters and halves of surrogate pairs (from undecodable logs)."""
     if text.isascii():

@@ -14,12 +14,24 @@ from sqlalchemy import func, or_, select
 from profiles.errors import Conflict, Fenced
 from profiles.vocabulary import FINISHED, Action, Mode, RunState
 from tasks.ledger.database import NAMES_AT_ONCE, LedgerPart, LedgerTransaction, change, create_or_get, get
-from tasks.ledger.rows import from_row
+from tasks.ledger.rows import from_row, read_column
 from tasks.ledger.tables import ATTEMPTS, INCIDENTS, LEASES, MARKS, REQUESTS, RUNS, SWITCHES
-from workflows.model.records import Driver, Lease, RequestRecord, RunRecord, waiting_words
+from workflows.model.records import (
+    UNVERIFIED,
+    Actor,
+    Driver,
+    Lease,
+    NodeRecord,
+    RequestRecord,
+    RunRecord,
+    told,
+    waiting_words,
+)
 from workflows.model.runs import Fate, GangSeen, OpenRun
 
 _PAUSE = "pause"
+ACT = "act"
+"""Kind of a line that tells of a person's act alone; what came of others stands in a line of its own kind."""
 
 LEASE_SECONDS = 15.0
 """A holder that did not renew for so long is taken over; holders renew every third of it."""
@@ -28,10 +40,16 @@ LEASE_SECONDS = 15.0
 class RunLedger(LedgerPart):
     """Runs: where they stand, who may drive them, and what is left of them."""
 
-    def open_run(self, record: RunRecord) -> RunRecord:
-        """Create the run, or return the one of that name as it stands (compare `digest`: it may be another profile)."""
-        with self.database.writing(record.name, synced=True) as transaction:
-            return create_or_get(transaction, RUNS, record, {"name": record.name}, "run", record.why)[0]
+    def open_run(self, record: RunRecord, by: Actor | None = None) -> RunRecord:
+        """Create the run, or return the one of that name as it stands (compare `digest`: it may be another profile).
+
+        `by` asked for it, the first time or again.
+        """
+        with self.database.writing(record.name, synced=True, by=by) as transaction:
+            written, new = create_or_get(transaction, RUNS, record, {"name": record.name}, "run", record.why)
+            if by is not None and not new and written.digest == record.digest:
+                transaction.note(ACT, "train", "asked for again: it goes on as it is")
+            return written
 
     def run(self, name: str) -> RunRecord | None:
         """The run, or None."""
@@ -77,25 +95,25 @@ class RunLedger(LedgerPart):
         with self.database.writing(run, fencing, synced=state in FINISHED) as transaction:
             return _change(transaction, run, changes)
 
-    def set_mode(self, run: str, mode: Mode, why: str = "") -> RunRecord:
+    def set_mode(self, run: str, mode: Mode, why: str = "", *, by: Actor = UNVERIFIED) -> RunRecord:
         """How far automation may go from now on: `--mode` outranks the recovery profile.
 
         Raises:
             NotFound.
         """
-        with self.database.writing(run) as transaction:
+        with self.database.writing(run, by=by) as transaction:
             record = change(transaction, RUNS, RunRecord, {"name": run}, "run", {"mode": mode}, noted=False)
             transaction.note("mode", run, why or f"mode {mode.value}", f'{{"mode":"{mode.value}"}}')
             return record
 
-    def resume_run(self, run: str, why: str, now: float) -> RunRecord:
+    def resume_run(self, run: str, why: str, now: float, *, by: Actor = UNVERIFIED) -> RunRecord:
         """Let an ended run go on with the same history; open requests to stop it are done with.
 
         Raises:
             Conflict: it succeeded, or has not ended.
             NotFound.
         """
-        with self.database.writing(run, synced=True) as transaction:
+        with self.database.writing(run, synced=True, by=by) as transaction:
             record = get(transaction, RUNS, RunRecord, {"name": run}, "run")
             if record.state not in (RunState.FAILED, RunState.STOPPED):
                 raise Conflict(f"run {run} is {record.state.value}: only a failed or stopped run can be resumed")
@@ -103,21 +121,21 @@ class RunLedger(LedgerPart):
             changes: dict[str, object] = {"state": RunState.PENDING, "why": why, "ended_at": None, "resumed_at": now}
             return _change(transaction, run, changes | {"resumes": record.resumes + 1})
 
-    def pause(self, run: str | None, why: str) -> None:
+    def pause(self, run: str | None, why: str, *, by: Actor = UNVERIFIED) -> None:
         """Halt automatic actions of one run, or (None) of everything; training itself goes on. Safe to repeat.
 
         Raises:
             NotFound.
         """
-        self._set_paused(run, True, why)
+        self._set_paused(run, True, why, by)
 
-    def unpause(self, run: str | None, why: str = "") -> None:
+    def unpause(self, run: str | None, why: str = "", *, by: Actor = UNVERIFIED) -> None:
         """Allow automatic actions again. A run that was paused by itself stays so when everything is unpaused.
 
         Raises:
             NotFound.
         """
-        self._set_paused(run, False, why)
+        self._set_paused(run, False, why, by)
 
     def paused(self, run: str) -> bool:
         """True where the run or everything is paused."""
@@ -135,13 +153,16 @@ class RunLedger(LedgerPart):
             record = get(transaction, RUNS, RunRecord, {"name": run}, "run")
             return record.mode, record.paused or pause_of_everything(transaction) is not None
 
-    def request(self, record: RequestRecord) -> RequestRecord:
+    def request(self, record: RequestRecord, by: Actor | None = None) -> RequestRecord:
         """Leave a request for the driver; the same id again returns what stands there.
+
+        `by` asks; only a person asks for a stop.
 
         Raises:
             NotFound: no such run.
         """
-        with self.database.writing(record.run, synced=True) as transaction:
+        by = UNVERIFIED if by is None and record.kind == "stop" else by
+        with self.database.writing(record.run, synced=True, by=by) as transaction:
             get(transaction, RUNS, RunRecord, {"name": record.run}, "run")
             return create_or_get(transaction, REQUESTS, record, {"id": record.id}, "request", record.why)[0]
 
@@ -163,15 +184,23 @@ class RunLedger(LedgerPart):
             changes = {"done_at": done_at}
             return change(transaction, REQUESTS, RequestRecord, {"id": request_id}, "request", changes)
 
-    def _set_paused(self, run: str | None, paused: bool, why: str) -> None:
-        with self.database.writing(run or "", synced=True) as transaction:
-            if run is None:
-                names = _switch_everything(transaction, paused, why)
-            else:
-                names = [run] if get(transaction, RUNS, RunRecord, {"name": run}, "run").paused != paused else []
-                transaction.update(RUNS, {"name": run}, {"paused": paused})
+    def act(self, run: str, what: str, why: str, by: Actor) -> None:
+        """Write down what a person did where nothing else in the ledger tells of it.
+
+        `run`: which it concerns; "" where it concerns none.
+        """
+        with self.database.writing(run, by=by) as transaction:
+            transaction.note(ACT, what, why)
+
+    def _set_paused(self, run: str | None, paused: bool, why: str, by: Actor) -> None:
+        with self.database.writing(run or "", synced=True, by=by) as transaction:
             word = "paused" if paused else "unpaused"
-            _mark_all(transaction, names, word, why)
+            names = _switch_everything(transaction, paused, why) if run is None else _switch(transaction, run, paused)
+            if names is None:
+                said = f"{run or 'everything'} was {word} already: {why}"
+                transaction.note(ACT, word.removesuffix("d"), said)
+                return
+            _mark_all(transaction, names, word, told(why, by))
             transaction.note_all(word, [(name, why, "{}") for name in names], runs=names)
             if run is None:
                 transaction.touch_all(names)
@@ -278,14 +307,21 @@ class RunLedger(LedgerPart):
 def pause_of_everything(transaction: LedgerTransaction) -> str | None:
     """Why everything is paused, or None."""
     row = transaction.one(select(SWITCHES).where(SWITCHES.c.name == _PAUSE, SWITCHES.c.on))
-    return None if row is None else str(row["why"])
+    return None if row is None else told(str(row["why"]), read_column(NodeRecord, "by", row["by"]))
 
 
-def _switch_everything(transaction: LedgerTransaction, on: bool, why: str) -> list[str]:
-    """Names of the runs that this concerns, in the order in which all writers lock them."""
+def _switch(transaction: LedgerTransaction, run: str, paused: bool) -> list[str] | None:
+    """The run, where this changes anything; else None."""
+    before = get(transaction, RUNS, RunRecord, {"name": run}, "run").paused
+    transaction.update(RUNS, {"name": run}, {"paused": paused})
+    return None if before == paused else [run]
+
+
+def _switch_everything(transaction: LedgerTransaction, on: bool, why: str) -> list[str] | None:
+    """Names of the runs that this concerns, in the order in which all writers lock them; None: it changes nothing."""
     if (pause_of_everything(transaction) is not None) == on:
-        return []
-    row: dict[str, Any] = {"on": on, "why": why, "at": transaction.at}
+        return None
+    row: dict[str, Any] = {"on": on, "why": why, "at": transaction.at, "by": transaction.by}
     if not transaction.update(SWITCHES, {"name": _PAUSE}, row):
         transaction.insert_once(SWITCHES, row | {"name": _PAUSE})
     transaction.note("paused" if on else "unpaused", "everything", why, run="")

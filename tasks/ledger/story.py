@@ -10,8 +10,8 @@ from sqlalchemy import Column, ColumnElement, Table, func, select
 
 from profiles.errors import NotFound
 from tasks.ledger.database import LedgerPart, LedgerTransaction
-from tasks.ledger.rows import Record, from_row
-from tasks.ledger.runs import lease_of, pause_of_everything
+from tasks.ledger.rows import Record, from_row, read_column
+from tasks.ledger.runs import ACT, lease_of, pause_of_everything
 from tasks.ledger.tables import (
     ACTIONS,
     APPROVALS,
@@ -25,7 +25,9 @@ from tasks.ledger.tables import (
     RUNS,
 )
 from workflows.model.records import (
+    Act,
     ActionRecord,
+    Actor,
     ApprovalRecord,
     AttemptRecord,
     CheckpointRecord,
@@ -36,8 +38,11 @@ from workflows.model.records import (
     RunRecord,
     Story,
 )
+from workflows.model.runs import HistoryRow
 
 _HISTORY_PAGE = 1000
+ACTS = 500
+"""Of a run, in its story; the history has all."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,14 @@ class HistoryLine:
     """"" where it concerns every run or only a node."""
     kind: str
     """`run`, `mode`, `paused`, `unpaused`, `lease`, `attempt`, `incident`, `action`, `approval`, `checkpoint`,
-    `request`, `verdict`, `node`, `finding`, `throughput`."""
+    `request`, `verdict`, `node`, `finding`, `throughput`; `act`: what a person did of which no other line tells."""
     subject: str
     """Id of what was written."""
     why: str
     data: Json = field(default_factory=lambda: {})
     """The record when it was created, afterwards what changed."""
+    by: Actor | None = None
+    """The person who did it; None: we did."""
 
 
 class StoryLedger(LedgerPart):
@@ -81,6 +88,7 @@ class StoryLedger(LedgerPart):
                 requests=_of(transaction, RequestRecord, REQUESTS, run, REQUESTS.c.at, REQUESTS.c.id),
                 checkpoints=_of(transaction, CheckpointRecord, CHECKPOINTS, run, CHECKPOINTS.c.step, CHECKPOINTS.c.at),
                 marks=_of(transaction, MarkRecord, MARKS, run, MARKS.c.at, MARKS.c.seq),
+                acts=_acts(transaction, run),
                 lease=lease_of(transaction, run),
                 paused=record.paused or everything is not None,
                 extra={} if everything is None else {"everything_paused": everything},
@@ -112,11 +120,46 @@ class StoryLedger(LedgerPart):
                 rows = transaction.all(query.where(HISTORY.c.seq > after))
             for row in rows:
                 yield HistoryLine(
-                    row["at"], row["run"], row["kind"], row["subject"], row["why"], json.loads(row["data"])
+                    row["at"],
+                    row["run"],
+                    row["kind"],
+                    row["subject"],
+                    row["why"],
+                    json.loads(row["data"]),
+                    read_column(HistoryRow, "by", row["by"]),
                 )
             if len(rows) < _HISTORY_PAGE:
                 return
             after = rows[-1]["seq"]
+
+
+def _acts(transaction: LedgerTransaction, run: str) -> tuple[Act, ...]:
+    """What people did about the run, the newest `ACTS`, oldest first."""
+    query = select(HISTORY).where(HISTORY.c.run == run, HISTORY.c.by != "").order_by(HISTORY.c.seq.desc()).limit(ACTS)
+    lines = [from_row(HistoryRow, row) for row in transaction.all(query)]
+    acts = ((line, _word_of(line.kind, json.loads(line.data))) for line in reversed(lines))
+    return tuple(
+        Act(line.at, line.subject if line.kind == ACT else word, line.subject, line.why, line.by)
+        for line, word in acts
+        if word and line.by is not None
+    )
+
+
+def _word_of(kind: str, data: Json) -> str:
+    """The command's word for what a line tells that a person did; "": it tells only what followed from that."""
+    match kind:
+        case "run":
+            return "train" if "created_at" in data else "resume" if "resumed_at" in data else ""
+        case "approval":
+            return {"approved": "approve", "denied": "deny"}.get(str(data.get("state")), "")
+        case "request":
+            return str(data.get("kind", ""))
+        case "mode":
+            return f"mode {data.get('mode', '')}"
+        case "paused" | "unpaused":
+            return kind.removesuffix("d")
+        case _:
+            return kind
 
 
 def _before(transaction: LedgerTransaction, wanted: Sequence[ColumnElement[bool]], limit: int) -> int:

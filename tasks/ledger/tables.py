@@ -87,7 +87,7 @@ def packed(name: str) -> Column[bytes]:
     return Column(name, LargeBinary, nullable=False)
 
 
-SCHEMA = "0014"  # the migration that METADATA is equal to
+SCHEMA = "0015"  # the migration that METADATA is equal to
 
 RUNS = Table(
     "runs",
@@ -211,6 +211,7 @@ APPROVALS = Table(
     maybe_time("answered_at"),
     text("answered_by"),
     text("why"),
+    text("by"),
     Index("approvals_by_run", "run", "asked_at"),
     Index("approvals_by_state", "state", "asked_at"),
 )
@@ -255,6 +256,7 @@ NODE_STATES = Table(
     time("since"),
     text("incident"),
     text("pool"),
+    text("by"),
     UniqueConstraint("cluster", "node", "since", "state", name="node_states_once"),
 )
 
@@ -312,7 +314,7 @@ REQUESTS = Table(
     Index("requests_by_run", "run", "at"),
 )
 
-SWITCHES = Table("switches", METADATA, text("name", key=True), flag("on"), text("why"), time("at"))
+SWITCHES = Table("switches", METADATA, text("name", key=True), flag("on"), text("why"), time("at"), text("by"))
 """What holds for every run; today one row, `pause`."""
 
 CHANGES = Table("changes", METADATA, text("run", key=True), whole("number"))
@@ -363,10 +365,21 @@ HISTORY = Table(
     text("subject"),
     text("why"),
     text("data"),
+    text("by"),
     Index("history_by_run", "run", "seq"),
     Index("history_by_time", "at"),
 )
-"""Append-only: every write but steps, progress and lease renewals, in order, with its reason."""
+"""Append-only: every write but steps, progress and lease renewals, in order, with its reason.
+
+`by` is the person who did it (`workflows.model.records.Actor`), "" where we did.
+"""
+Index(
+    "history_by_person",
+    HISTORY.c.run,
+    HISTORY.c.seq,
+    sqlite_where=HISTORY.c.by != "",
+    postgresql_where=HISTORY.c.by != "",
+)
 
 LEDGER = Table("ledger", METADATA, text("id", key=True), time("created_at"))
 """One row: tells this ledger from another one that was put in its place."""

@@ -18,8 +18,8 @@ from tasks.observe.nodes import cluster_node
 from tasks.observe.objects import pool_selector
 from workflows.model.cluster import pod_of, users_of
 from workflows.model.fleet import BrakeState
-from workflows.model.nodes import Node, node_of
-from workflows.model.records import ActionRecord, NodeRecord, VerdictRecord
+from workflows.model.nodes import Node, node_of, people_of
+from workflows.model.records import UNVERIFIED, ActionRecord, Actor, NodeRecord, VerdictRecord
 from workflows.wire import GateReport
 
 
@@ -86,12 +86,12 @@ def release(resolved: Resolved, node: str, why: str) -> str:
     return give_back(resolved.cluster.name, node, why)
 
 
-def give_back(cluster: str, node: str, why: str) -> str:
-    """Release a node outside of a flow: its marks go, and the ledger calls it schedulable."""
+def give_back(cluster: str, node: str, why: str, by: Actor | None = None) -> str:
+    """Release a node outside of a flow: its marks go, and the ledger calls it schedulable; `by`: a person."""
     here = world()
     set_mark(current(), node, Mark())
     forget_verdict(current(), node)
-    here.ledger.set_node(NodeRecord(cluster, node, "schedulable", why, here.now()))
+    here.ledger.set_node(NodeRecord(cluster, node, "schedulable", why, here.now(), by=by))
     return f"{node} is released"
 
 
@@ -130,15 +130,10 @@ def not_ready(resolved: Resolved) -> tuple[str, ...]:
     return tuple(facts.name for facts in map(node_of, pool_nodes(resolved)) if facts.ready is not True)
 
 
-def people_of(cluster: str) -> str:
-    """Name under which people's actions on a cluster's nodes are written; the slash keeps it apart from runs."""
-    return f"people/{cluster}"
-
-
-def cordon(profile: ClusterProfile, node: str, why: str) -> str:
+def cordon(profile: ClusterProfile, node: str, why: str, by: Actor = UNVERIFIED) -> str:
     """Keep new pods and new attempts away from a node; what runs there goes on.
 
-    `why` says it in words, with who said it.
+    `why` says it in words; `by` is who says it.
 
     Returns:
         What was done, in words.
@@ -148,9 +143,9 @@ def cordon(profile: ClusterProfile, node: str, why: str) -> str:
         Unavailable, Refused: the cluster or the ledger; what was written is carried out by the next try.
     """
     here, cluster = world(), current()
-    found, now = _there(cluster, profile, node), here.now()
-    here.ledger.take_out([NodeRecord(profile.name, node, "quarantined", why, now, "", found.pool)], None)
-    run = people_of(profile.name)
+    found, now, run = _there(cluster, profile, node), here.now(), people_of(profile.name)
+    here.ledger.act(run, f"cordon {node}", why, by)
+    here.ledger.take_out([NodeRecord(profile.name, node, "quarantined", why, now, "", found.pool, by)], None)
     ours = here.ledger.standing_drains(profile.name, node, run)
     if not found.cordoned and not ours:
         plan = ActionRecord(f"{run}/{node}/{now:.6f}", run, "", NodeAction.DRAIN, node, "planned", why, now)
@@ -161,11 +156,11 @@ def cordon(profile: ClusterProfile, node: str, why: str) -> str:
         if action.run == run and action.state == "planned":
             here.ledger.update_action(None, run, action.id, state="done", done_at=here.now())
     held = here.ledger.node(profile.name, node)
-    return f"{node} is out of service: {held.why if held else why}"
+    return f"{node} is out of service: {held.told if held else why}"
 
 
-def release_by_hand(profile: ClusterProfile, node: str, why: str) -> str:
-    """Take back everything that we set on a node, and nothing else; it is used again.
+def release_by_hand(profile: ClusterProfile, node: str, why: str, by: Actor = UNVERIFIED) -> str:
+    """Take back everything that we set on a node, and nothing else; it is used again. `by` says so.
 
     Returns:
         What was done, in words.
@@ -178,12 +173,14 @@ def release_by_hand(profile: ClusterProfile, node: str, why: str) -> str:
     found, held = cluster_node(cluster, profile, node), here.ledger.node(profile.name, node)
     if found is None and held is None:
         raise NotFound(f"{profile.name} has no node {node}: `primus nodes` lists those it has")
-    ours = here.ledger.standing_drains(profile.name, node, people_of(profile.name))
+    people = people_of(profile.name)
+    here.ledger.act(people, f"release {node}", why, by)
+    ours = here.ledger.standing_drains(profile.name, node, people)
     if _is_untouched(found, held) and not ours and not _failed_since(profile.name, node, held):
         return f"nothing of ours stands on {node}" + (_foreign_cordon(found) if found else "")
     if found is not None and found.cordoned and ours:
         cluster.patch("Node", node, {"spec": {"unschedulable": False}})
-    said = give_back(profile.name, node, why)
+    said = give_back(profile.name, node, why, by)
     return said + (_foreign_cordon(found) if found is not None and not ours else "")
 
 

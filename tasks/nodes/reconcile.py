@@ -15,6 +15,7 @@ from tasks.cluster import current
 from tasks.context import world
 from tasks.lease import our_ledger
 from tasks.nodes.marks import TAINT_VALUE_CHARACTERS, Mark, set_mark
+from tasks.prefect.automations import server_caller
 from tasks.prefect.events import speaking_to_server_of
 from tasks.prefect.flow_runs import FlowRuns, flow_runs
 from workflows import labels
@@ -57,7 +58,7 @@ def _again(server: FlowRuns, known: FlowRunSeen, run: str, why: str) -> str:
     if known.phase in (Phase.CANCELLED, Phase.CANCELLING):
         # The same request as a runner leaves: the run may save and is stopped by whoever drives it.
         stop = RequestRecord(f"{run}-stop-{known.id[:8]}", run, "stop", world().now(), "its flow run was cancelled")
-        world().ledger.request(stop)
+        world().ledger.request(stop, server_caller())
     server.again(known.id, why)
     return f"its flow run {known.id} was scheduled again"
 

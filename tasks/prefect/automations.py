@@ -7,20 +7,25 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.events.schemas.automations import Automation, AutomationCore
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import get_current_settings
 
 from profiles.errors import Conflict, NotFound, ProfileError
+from profiles.vocabulary import KnownBy
 from tasks.context import touch, world
 from tasks.prefect.flow_runs import patiently, reached
-from workflows.model.records import ApprovalRecord
+from workflows.model.records import Actor, ApprovalRecord
 
 OWN = ("id", "enabled", "owner_resource", "created", "updated")
 """Fields that the server sets, or people: an automation that somebody switched off stays off."""
 
 UNKNOWN_PERSON = "prefect"
-"""Who answers where the server knows nobody: it asks nobody for a name by default."""
+"""Who asks through the server: it knows nobody, only its password."""
+SCHEDULE = "SCHEDULE"
+"""Type of who made a flow run that the server's timetable asked for; no request can set it."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +112,35 @@ def _shape(value: Any) -> Any:
     return value
 
 
-def person() -> str:
-    """Who asked for this flow run, as far as the server knows."""
+def server_caller(flow_run: FlowRun | None = None) -> Actor:
+    """Who asked the server for something, a flow run or its end: nobody knows beyond that he holds its password.
+
+    What the request calls itself is a claim: the server believes two headers about an automation, which every caller
+    may send; parameters, tags and labels are the caller's as well. Where we need no password, he needed none.
+    """
+    made_by = flow_run.created_by if flow_run is not None else None
+    known_by = KnownBy.SERVER_PASSWORD if get_current_settings().api.auth_string else KnownBy.UNVERIFIED
+    return Actor(UNKNOWN_PERSON, known_by, (made_by.display_value if made_by is not None else None) or "")
+
+
+def asked_by() -> Actor | None:
+    """Who asked for the flow run that goes on here; None: the server's timetable did, or a program of ours itself."""
     context = FlowRunContext.get()
-    made_by = context.flow_run.created_by if context is not None and context.flow_run is not None else None
-    return (made_by.display_value if made_by is not None else None) or UNKNOWN_PERSON
+    asked = context.flow_run if context is not None else None
+    if asked is None or asked.deployment_id is None:
+        return None
+    made_by = asked.created_by
+    return None if made_by is not None and made_by.type == SCHEDULE else server_caller(asked)
+
+
+def present_caller() -> Actor:
+    """Who fills in the form of the flow run that goes on here."""
+    context = FlowRunContext.get()
+    return server_caller(context.flow_run if context is not None else None)
 
 
 @touch("answers {approval}")
-def answer(approval: str, *, approved: bool, why: str, by: str) -> ApprovalRecord:
+def answer(approval: str, *, approved: bool, why: str, by: Actor) -> ApprovalRecord:
     """Write an answer into the ledger; the very same one again changes nothing.
 
     Raises:
@@ -125,6 +150,6 @@ def answer(approval: str, *, approved: bool, why: str, by: str) -> ApprovalRecor
     here = world()
     before = here.ledger.approval(approval)
     given = here.ledger.answer(approval, approved, by, why, here.now())
-    if before is not None and before.state != "waiting" and (given.answered_by, given.why) != (by, why):
-        raise Conflict(f"approval {approval} is {given.state} by {given.answered_by} already: {given.why}")
+    if before is not None and before.state != "waiting" and (given.by, given.why) != (by, why):
+        raise Conflict(f"approval {approval} is {given.state} by {given.answerer} already: {given.why}")
     return given

@@ -29,7 +29,7 @@ from tasks.runs.open import run_folder
 from tasks.settings import Settings
 from workflows import labels
 from workflows.model.cluster import pod_of
-from workflows.model.records import AttemptRecord, MarkRecord, Story
+from workflows.model.records import Actor, AttemptRecord, MarkRecord, Story
 
 FAULT_FILE = "fault.json"
 """Name of the fault file in the run's folder; the demo profile tells its trainer."""
@@ -117,8 +117,10 @@ def wait_for(ledger: Ledger, run: str, until: Callable[[Story], bool], timeout_s
         time.sleep(CHANGE_SECONDS)
 
 
-def break_at(run: str, spec: FaultSpec, settings: Settings, ledger: Ledger) -> float:
+def break_at(run: str, spec: FaultSpec, settings: Settings, ledger: Ledger, by: Actor | None = None) -> float:
     """Cause the fault as soon as its step was seen; returns when (Unix seconds).
+
+    `by` wants it, as is written down before; None: that was written down.
 
     Raises:
         ProfileError: there is nothing to break, or this trainer cannot be asked for it.
@@ -127,6 +129,8 @@ def break_at(run: str, spec: FaultSpec, settings: Settings, ledger: Ledger) -> f
     """
     wait_for(ledger, run, _is_training, STEP_SECONDS)
     scene = scene_of(run, settings, ledger)
+    if by is not None:
+        ledger.act(run, f"drill {spec}", "asked for one fault, for real", by)
     deadline = time.monotonic() + STEP_SECONDS
     while spec.step is not None and step_seen(scene) < spec.step:
         if time.monotonic() > deadline:

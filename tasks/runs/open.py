@@ -16,7 +16,7 @@ from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings, localised, make_own_storage
 from workflows.labels import run_directory
-from workflows.model.records import RunRecord
+from workflows.model.records import UNVERIFIED, Actor, RunRecord
 
 
 def resolve_request(request: TrainRequest, settings: Settings) -> Resolved:
@@ -45,8 +45,10 @@ def free_name(ledger: Ledger, profile: RunProfile) -> str:
     return f"{stem}-{max(numbers, default=0) + 1}"
 
 
-def open_run(request: TrainRequest, settings: Settings, ledger: Ledger, now: float) -> RunRecord:
-    """The run a request names: created, or found with the same resolved profile.
+def open_run(
+    request: TrainRequest, settings: Settings, ledger: Ledger, now: float, by: Actor | None = None
+) -> RunRecord:
+    """The run a request names: created, or found with the same resolved profile; `by` is who asks.
 
     Raises:
         Conflict: a run of this name exists with another profile; the differences are named.
@@ -66,7 +68,7 @@ def open_run(request: TrainRequest, settings: Settings, ledger: Ledger, now: flo
         mode=request.mode or resolved.run.recovery.mode,
         created_at=now,
     )
-    stored = ledger.open_run(record)
+    stored = ledger.open_run(record, by)
     if stored.digest != record.digest:
         changed = differences(Resolved.model_validate(stored.resolved), resolved)
         raise Conflict(
@@ -74,7 +76,7 @@ def open_run(request: TrainRequest, settings: Settings, ledger: Ledger, now: flo
             + "; ".join(changed[:20])
         )
     if request.mode is not None and request.mode is not stored.mode:
-        ledger.set_mode(record.name, request.mode)
+        ledger.set_mode(record.name, request.mode, by=by or UNVERIFIED)
     return ledger.run(record.name) or stored
 
 

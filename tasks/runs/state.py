@@ -10,6 +10,7 @@ import threading
 from profiles.request import TrainRequest
 from profiles.vocabulary import FINISHED, RunState
 from tasks.context import patient, touch, world
+from tasks.prefect.automations import asked_by
 from tasks.runs.open import open_run
 from workflows.model.records import TOLD, ApprovalRecord, IncidentRecord, RunRecord, Story
 
@@ -48,8 +49,11 @@ def recent_incidents(now: float) -> list[IncidentRecord]:
 def begin(request: TrainRequest) -> RunRecord:
     """Create or find the run of a request."""
     here = world()
-    found = here.ledger.run(request.name) if request.name and request.profile == "" else None
-    return found or open_run(request, here.settings, here.ledger, here.now())
+    known = here.ledger.run(request.name) if request.name else None
+    if known is not None and request.profile == "":
+        return known
+    # A flow that is started over asks for nothing anew.
+    return open_run(request, here.settings, here.ledger, here.now(), asked_by() if known is None else None)
 
 
 @patient

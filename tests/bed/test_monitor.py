@@ -33,6 +33,7 @@ from tests.bed.api import Manifest
 from tests.bed.commands import BedError, until
 from tests.bed.options import REAL_LABEL
 from tests.bed.up import Bed
+from tests.support.builders.ledgers import a_person
 from tests.support.faults.node_faults import entry, loop
 from tests.support.running.waiting import patience
 from workflows import labels
@@ -197,7 +198,7 @@ def test_the_brake_holds_and_a_person_lets_the_rest_go(scene: Scene) -> None:
         [question] = scene.ledger.approvals(waiting_only=True)
         assert "1 + 1 of 3 nodes in quarantine" in question.question
     assert len(scene.quarantined()) == 1
-    scene.ledger.answer(question.id, True, "me", "the rack is dark", time.time())
+    scene.ledger.answer(question.id, True, a_person(), "the rack is dark", time.time())
     with at_hand(scene.settings), using(scene.cluster("runner")):
         look(both_pools(brake), Mode.ACT)
     assert set(scene.quarantined()) == set(REAL)

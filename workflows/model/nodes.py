@@ -28,6 +28,11 @@ def watcher_of(cluster: str) -> str:
     return f"{WATCHER}/{cluster}"
 
 
+def people_of(cluster: str) -> str:
+    """Name under which people's acts about a cluster and its nodes are written; the slash keeps it apart from runs."""
+    return f"people/{cluster}"
+
+
 def beat_of(cluster: str) -> str:
     """Name of the cursor that a cluster's monitor moves while its loop turns."""
     return f"beat/{cluster}"

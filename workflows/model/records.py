@@ -6,11 +6,12 @@ signals of incidents that ask for no action: training goes on.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
+from profiles.vocabulary import Action, FaultClass, KnownBy, Mode, NodeAction, RunState, VerdictWord
 
 Json = dict[str, Any]
 
@@ -37,6 +38,48 @@ class Told(StrEnum):
 TOLD: frozenset[str] = frozenset(Told)
 LASTING: frozenset[str] = frozenset({Told.SLOW_RANK, Told.SLOW_GANG})
 """Those that are over at some time; the others are moments."""
+
+
+ACTOR_CHARACTERS = 120
+_SPACES = re.compile(r"[\s()\"']")
+_UNQUOTED = str.maketrans({'"': "'", "(": "[", ")": "]"})
+
+
+def one_line(text: str) -> str:
+    """The text in one line, without what a terminal would obey or not show."""
+    return "".join(mark if mark.isprintable() else "?" for mark in " ".join(text.split()))
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A person who did something, and how that is known: `ada@login-1 (os-user)`.
+
+    Texts come from outside: names of a directory service, headers of a request. So they are made printable here, and
+    what somebody says of himself stands in quotes.
+    """
+
+    name: str
+    """Never what somebody says of himself; "" where nobody is known."""
+    known_by: KnownBy
+    claim: str = ""
+    """What the caller calls himself. Anybody may say anything; it stands for nothing."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _SPACES.sub("_", one_line(self.name))[:ACTOR_CHARACTERS])
+        object.__setattr__(self, "claim", one_line(self.claim)[:ACTOR_CHARACTERS])
+
+    def __str__(self) -> str:
+        said = f', says: "{self.claim.translate(_UNQUOTED)}"' if self.claim else ""
+        return f"{self.name or 'somebody'} ({self.known_by}{said})"
+
+
+UNVERIFIED = Actor("", KnownBy.UNVERIFIED)
+"""Somebody, of whom nothing is known."""
+
+
+def told(why: str, by: Actor | None) -> str:
+    """Who, then why: what he typed cannot stand before his name. Without a name the words alone."""
+    return why if by is None or by == UNVERIFIED else f"{by}: {why}"
 
 
 @dataclass(frozen=True)
@@ -283,6 +326,13 @@ class ApprovalRecord:
     answered_at: float | None = None
     answered_by: str = ""
     why: str = ""
+    by: Actor | None = None
+    """Who answered; None: nobody did, or a version that only knew `answered_by`, which anybody could set."""
+
+    @property
+    def answerer(self) -> Actor | None:
+        """Who answered, as far as it is known; None: nobody."""
+        return self.by or (Actor(self.answered_by, KnownBy.UNVERIFIED) if self.answered_by else None)
 
 
 @dataclass(frozen=True)
@@ -312,6 +362,13 @@ class NodeRecord:
     since: float
     incident: str = ""
     pool: str = ""
+    by: Actor | None = None
+    """Who did it by hand, or said that we may; None: we did."""
+
+    @property
+    def told(self) -> str:
+        """Who, if anybody, and why."""
+        return told(self.why, self.by)
 
 
 @dataclass(frozen=True)
@@ -351,6 +408,19 @@ class RequestRecord:
 
 
 @dataclass(frozen=True)
+class Act:
+    """Something that a person did, whatever came of it."""
+
+    at: float
+    what: str
+    """The command's word: `approve`, `stop`, `pause`; `drill kill-rank:1`."""
+    subject: str
+    """Id of what it concerns."""
+    why: str
+    by: Actor
+
+
+@dataclass(frozen=True)
 class Story:
     """Everything the ledger knows about one run, read in one transaction."""
 
@@ -362,6 +432,8 @@ class Story:
     requests: tuple[RequestRecord, ...] = ()
     checkpoints: tuple[CheckpointRecord, ...] = ()
     marks: tuple[MarkRecord, ...] = ()
+    acts: tuple[Act, ...] = ()
+    """What people did about it, the newest `ACTS`, oldest first."""
     lease: Lease | None = None
     paused: bool = False
     """True where the run or everything is paused."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from profiles.vocabulary import FINISHED, Action, Mode, RunState
-from workflows.model.records import ActionRecord, ApprovalRecord, IncidentRecord, Lease
+from workflows.model.records import ActionRecord, Actor, ApprovalRecord, IncidentRecord, Lease
 
 
 class Phase(StrEnum):
@@ -315,6 +315,8 @@ class HistoryRow:
     why: str
     data: str
     """JSON text: the record when it was created, afterwards what changed."""
+    by: Actor | None = None
+    """The person who did it; None: we did."""
 
 
 class Stretch(NamedTuple):

@@ -101,7 +101,7 @@ def _standing(approval: ApprovalRecord) -> str:
     asked_at, until = timestamp(approval.asked_at), timestamp(approval.expires_at)
     if approval.state == "waiting":
         return f"**Waits for an answer** since {asked_at}, until {until}."
-    who = f" by {_plain(approval.answered_by)}" if approval.answered_by else ""
+    who = f" by {_plain(str(approval.answerer))}" if approval.answerer else ""
     return f"**{approval.state.capitalize()}**{who} at {timestamp(approval.answered_at)}: {_plain(approval.why)}"
 
 

@@ -16,7 +16,7 @@ from flows.decisions.text import blame, timestamp
 from profiles.vocabulary import FINISHED, Action, VerdictWord
 from workflows.model.events import SCHEMA_VERSION, ConsoleEvent, EventGround, Json, Place
 from workflows.model.nodes import WATCHER
-from workflows.model.records import TOLD, IncidentRecord
+from workflows.model.records import TOLD, Actor, IncidentRecord
 from workflows.model.runs import HistoryRow
 
 FIELDS: Mapping[str, Any] = {
@@ -47,6 +47,9 @@ FIELDS: Mapping[str, Any] = {
     "question": "",
     "expires_at": None,
     "by": "",
+    "known_by": "",
+    "claim": "",
+    "who": "",
     "link": "",
     "command": "",
     "message": "",
@@ -99,7 +102,7 @@ def _sentence(what: str, payload: Json) -> str:
         return _of_incident(verb, payload)
     sentences = {
         "approval.asked": "waits for an answer: {question}",
-        "approval.answered": "{by} answered, {state}: {why}",
+        "approval.answered": "{who} answered, {state}: {why}",
         "approval.expired": "nobody answered in time: {question}",
         "run.throughput_fell": "steps take {ratio} times as long since step {step} of attempt {attempt}",
         "run.succeeded": "succeeded: {why}",
@@ -115,7 +118,8 @@ def _sentence(what: str, payload: Json) -> str:
         return f"attempt {payload['attempt']} is {verb}"
     if subject == "action":
         return f"{payload['action']} {payload['node']} {verb}: {payload['why']}".replace("  ", " ")
-    return f"{subject} {verb.replace('_', ' ')}: {payload['why']}"
+    who = f" by {payload['who']}" if payload["who"] else ""
+    return f"{subject} {verb.replace('_', ' ')}{who}: {payload['why']}"
 
 
 def _of_incident(verb: str, payload: Json) -> str:
@@ -206,7 +210,12 @@ def _common(line: _Line) -> Json:
         "id": row.subject,
         "why": row.why,
         "link": ground.link,
+        **_person(row.by),
     }
+
+
+def _person(by: Actor | None) -> Json:
+    return {} if by is None else {"by": by.name, "known_by": str(by.known_by), "claim": by.claim, "who": str(by)}
 
 
 def _place(line: _Line, node: str) -> Place:
@@ -334,7 +343,7 @@ def _approval(line: _Line) -> _EventParts:
         }
     if fields["state"] == "waiting":
         return _EventParts("approval.asked", fields)
-    fields |= {"by": str(line.data.get("answered_by", "")), "why": str(line.data.get("why", line.row.why))}
+    fields |= {"why": str(line.data.get("why", line.row.why)), **_person(approval.answerer if approval else None)}
     return _EventParts("approval.expired" if fields["state"] == "expired" else "approval.answered", fields)
 
 

@@ -105,7 +105,7 @@ def nodes_of_cluster(nodes: Iterable[Node], remembered: Remembered, pools: Pools
     there = {node.name for node in fleet}
     for name, record in remembered.states.items():
         if name not in there and record.state in ("quarantined", "testing"):
-            why = (f"{record.state} by us, and the cluster has no such node", record.why)
+            why = (f"{record.state} by us, and the cluster has no such node", record.told)
             fleet.append(FleetNode(name, record.pool, "", None, Schedulability.UNKNOWN, why, record.since))
     return sorted(fleet, key=lambda node: natural(node.name))
 
@@ -138,7 +138,7 @@ def _fleet_node(node: Node, remembered: Remembered, pools: Pools) -> FleetNode:
 def _reasons(node: Node, record: NodeRecord | None, taints: Sequence[str]) -> list[tuple[Schedulability, str]]:
     """What keeps pods away, the weightiest first."""
     held = record.state if record is not None else ""
-    why = record.why if record is not None else ""
+    why = record.told if record is not None else ""
     table: tuple[tuple[bool, Schedulability, str], ...] = (
         (held == "quarantined", Schedulability.QUARANTINED, why),
         (held == "testing", Schedulability.TESTING, why),
@@ -164,7 +164,7 @@ def _remembered(name: str, remembered: Remembered, gpus: Mapping[str, int | None
         why = ("we never took it out of service, and the cluster does not answer",)
         return FleetNode(name, why=why, verdict=verdict, proven=proven)
     state = Schedulability(record.state)
-    why = () if state is Schedulability.SCHEDULABLE else (record.why,)
+    why = () if state is Schedulability.SCHEDULABLE else (record.told,)
     return FleetNode(name, record.pool, "", gpus.get(record.pool), state, why, record.since, verdict, proven)
 
 

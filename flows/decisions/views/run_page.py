@@ -13,7 +13,7 @@ from flows.decisions.accounting.report import goodput_of
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import PlotLine, bar, blame, duration_text, first_names, picture
 from flows.decisions.views.approvals import approval_sheet
-from flows.decisions.views.status import Json, Surroundings, node_rows, status_of
+from flows.decisions.views.status import Json, Surroundings, act_text, node_rows, status_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from workflows.model.events import PageGround, RunPage, Sheet
@@ -70,6 +70,7 @@ def _markdown(ground: PageGround, status: Json) -> str:
         ("Loss", lambda: _loss(ground)),
         ("Throughput", lambda: _throughput(ground)),
         ("Incidents", lambda: "\n".join(map(_incident_line, status["incidents"][-NEWEST:]))),
+        ("What people did", lambda: "\n".join(f"* {_cell(act_text(row))}" for row in status["acts"][-NEWEST:])),
         ("Attempts", lambda: "\n".join(map(_attempt_line, status["attempts"][-NEWEST:]))),
         ("Checkpoints", lambda: table(_checkpoint_rows(ground.story.checkpoints))),
         ("Where the time went", lambda: _goodput(status)),
@@ -286,7 +287,7 @@ def moments(story: Story) -> tuple[Moment, ...]:
             found.append(
                 (
                     f"{approval.id} {approval.state}",
-                    f"{approval.state} by {approval.answered_by or 'nobody'}: {approval.why}",
+                    f"{approval.state} by {approval.answerer or 'nobody'}: {approval.why}",
                 )
             )
     if story.run.state in FINISHED:

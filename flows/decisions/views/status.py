@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any
 from flows.decisions.recovery.incarnations import incarnations
 from flows.decisions.recovery.straggler import slow_ranks_document
 from flows.decisions.text import age, timestamp
-from profiles.vocabulary import FINISHED, NodeAction
+from profiles.vocabulary import FINISHED, KnownBy, NodeAction
 from workflows.labels import attempt_name
-from workflows.model.records import ApprovalRecord, AttemptRecord, IncidentRecord, StepRow, Story
+from workflows.model.records import (
+    Act,
+    Actor,
+    ApprovalRecord,
+    AttemptRecord,
+    IncidentRecord,
+    StepRow,
+    Story,
+    one_line,
+)
 from workflows.model.runs import RunLine
 from workflows.model.why import DriverSight
 
@@ -78,6 +87,7 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "attempts": [row | _link(item, resolved.cluster) for item, row in zip(story.attempts, rows, strict=True)],
         "incidents": [incident_row(item) for item in story.incidents],
         "approvals": [approval_row(item) for item in story.approvals],
+        "acts": [act_row(item) for item in story.acts],
         "goodput": dict(around.goodput),
     }
 
@@ -169,9 +179,34 @@ def approval_row(approval: ApprovalRecord) -> Json:
         "asked_at": timestamp(approval.asked_at),
         "expires_at": timestamp(approval.expires_at),
         "answered_at": timestamp(approval.answered_at),
-        "answered_by": approval.answered_by or None,
+        **{f"answered_{key}": value for key, value in person_row(approval.answerer).items()},
         "why": approval.why,
     }
+
+
+def person_row(by: Actor | None) -> Json:
+    """Who did something and how that is known; `claim` is what he calls himself, and stands for nothing."""
+    if by is None:
+        return {"by": None, "known_by": None, "claim": None}
+    return {"by": by.name or None, "known_by": str(by.known_by), "claim": by.claim or None}
+
+
+def said_by(row: Json, prefix: str = "") -> str:
+    """The same for people: `by ada@login-1 (os-user)`; "" where it was nobody."""
+    name, known_by, claim = (row[f"{prefix}{key}"] for key in ("by", "known_by", "claim"))
+    return f"by {Actor(name or '', KnownBy(known_by), claim or '')}" if known_by else ""
+
+
+def act_row(act: Act) -> Json:
+    """What a person did, as people see it."""
+    row = {"at": timestamp(act.at), "what": act.what, "subject": act.subject, "why": one_line(act.why)}
+    return row | person_row(act.by)
+
+
+def act_text(row: Json) -> str:
+    """The same in one line."""
+    about = f" {row['subject']}" if row["what"] in ("approve", "deny") else ""
+    return f"{row['at']}  {row['what']}{about} {said_by(row)}: {row['why']}"
 
 
 def incident_row(incident: IncidentRecord) -> Json:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from profiles.vocabulary import Action, NodeAction, RunState
+from tests.support.builders.ledgers import a_person
 from tests.support.harness.stages import Stage, incident, succeeded
 from workflows import labels
 from workflows.model.records import NodeRecord, Story
@@ -45,7 +46,7 @@ def test_a_brake_that_another_run_used_up_after_the_decision_asks(scene: Stage) 
     assert states(story) == {"quarantine": "recorded", "new-attempt": "recorded"}, "nothing was done"
     assert not quarantined(scene, lost)
     assert scene.ledger.node("local", lost) is None
-    scene.ledger.answer(story.approvals[0].id, True, "a person", "we know", 0.0)
+    scene.ledger.answer(story.approvals[0].id, True, a_person(), "we know", 0.0)
     story = scene.end()
     assert succeeded(story), scene.tell()
     assert quarantined(scene, lost)
@@ -59,7 +60,7 @@ def test_nothing_is_taken_out_where_a_person_says_no(scene: Stage) -> None:
         lost = scene.story.attempts[0].nodes[1]
         scene.fault(f"lose-node:{lost}")
     story = scene.until(lambda story: any(item.state == "waiting" for item in story.approvals), "a question")
-    scene.ledger.answer(story.approvals[0].id, False, "a person", "not that one", 0.0)
+    scene.ledger.answer(story.approvals[0].id, False, a_person(), "not that one", 0.0)
     story = scene.end()
     assert story.run.state is RunState.STOPPED, scene.tell()
     assert states(story)[NodeAction.QUARANTINE] == "refused"

@@ -10,6 +10,7 @@ import pytest
 from profiles.errors import Conflict
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState
 from tasks.observe.objects import pool_selector
+from tests.support.builders.ledgers import a_person
 from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows.model.records import RequestRecord
 
@@ -158,14 +159,14 @@ def test_the_brake_asks_before_one_node_too_many(scene: Stage) -> None:
     assert [item.target for item in story.actions if item.kind == NodeAction.QUARANTINE and item.state == "done"] == [
         first
     ]
-    scene.ledger.answer(waiting[0].id, True, "a person", "we know", 0.0)
+    scene.ledger.answer(waiting[0].id, True, a_person(), "we know", 0.0)
     assert succeeded(scene.end()), scene.tell()
 
 
 def test_a_denied_question_leaves_the_run_stopped(scene: Stage) -> None:
     scene.start(mode=Mode.ASK, overrides=('recovery.ask_before=["new-attempt"]',)).fault("kill-rank:1,step=8")
     story = scene.until(lambda story: any(item.state == "waiting" for item in story.approvals), "a question")
-    scene.ledger.answer(story.approvals[0].id, False, "a person", "not today", 0.0)
+    scene.ledger.answer(story.approvals[0].id, False, a_person(), "not today", 0.0)
     story = scene.end()
     assert story.run.state is RunState.STOPPED, scene.tell()
     assert "not today" in story.run.why

@@ -16,6 +16,7 @@ from flows.decisions.explain.why import explain
 from profiles.vocabulary import RunState
 from tasks.observe.run import read_queues
 from tests.stories.recovery.test_brake import use_up
+from tests.support.builders.ledgers import a_person
 from tests.support.harness.stages import DEADLINE_SECONDS, Stage, stage, succeeded
 from workflows import labels
 from workflows.model.records import RequestRecord
@@ -125,7 +126,7 @@ def test_a_question_to_a_person(scene: Stage) -> None:
     assert approval.question in said["why"]
     assert f"primus approve {approval.id} --why" in said["advice"]
     assert "node_lost" in evidence(said, "Incident")[0]["reason"]
-    scene.ledger.answer(approval.id, False, "a person", "not now", time.time())
+    scene.ledger.answer(approval.id, False, a_person(), "not now", time.time())
     scene.end()
     said = why(scene)
     assert (said["reason"], said["run_state"]) == ("ended", "stopped")

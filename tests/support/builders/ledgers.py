@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.vocabulary import Mode, RunState
+from profiles.vocabulary import KnownBy, Mode, RunState
 from tasks.ledger.ledger import Ledger
-from workflows.model.records import AttemptRecord, Driver, IncidentRecord, RunRecord
+from workflows.model.records import Actor, AttemptRecord, Driver, IncidentRecord, RunRecord
 
 HERE = Driver("host-a", 100, 7.0)
 THERE = Driver("host-b", 200, 9.0)
@@ -26,6 +26,11 @@ def nobody_knows(driver: Driver) -> bool | None:
 
 def everyone_died(driver: Driver) -> bool | None:
     return False
+
+
+def a_person(name: str = "ada@desk") -> Actor:
+    """Somebody who sits before a machine."""
+    return Actor(name, KnownBy.OS_USER)
 
 
 def a_run(name: str = "demo", **more: Any) -> RunRecord:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from deployments.cli.app import app
-from deployments.cli.approvals import who
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, WRONG_USAGE
 from profiles.loading.load import load_cluster
 from profiles.request import TrainRequest
@@ -37,7 +36,8 @@ from workflows.model.records import (
     VerdictRecord,
 )
 
-ME = f"{getpass.getuser()}@{socket.gethostname()}"
+ME = f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
+WHO = f"{ME} (os-user)"
 WHY = "the cluster says that its pods were lost with it, and a spare is there to take its place at once"
 Say = Callable[..., tuple[int, str, str]]
 
@@ -156,7 +156,7 @@ def test_approvals_tell_what_each_answer_does(say: Say, asked: str) -> None:
 def test_an_answer_stands_with_who_gave_it(say: Say, asked: str, ledger: Ledger) -> None:
     code, _, err = say("approve", "q-1", "--why", "the rack is back")
     assert code == GOOD
-    assert f"q-1: approved by {ME} at " in err
+    assert f"q-1: approved by {WHO} at " in err
     assert "nobody drives night now" in err
     given = ledger.approval("q-1")
     assert given is not None
@@ -164,21 +164,21 @@ def test_an_answer_stands_with_who_gave_it(say: Say, asked: str, ledger: Ledger)
     assert say("approve", "q-1", "--why", "again")[0] == GOOD
     code, _, err = say("deny", "q-1", "--why", "no")
     assert code == WRONG_USAGE
-    assert f"approved by {ME} already" in err
+    assert f"approved by {WHO} already" in err
     assert say("approvals")[1] == "nothing waits for a person\n"
     status = say("status", "night")[1]
-    assert f"approved by {ME} at " in status
+    assert f"approved by {WHO} at " in status
 
 
 def test_a_pause_says_who_and_why_wherever_it_matters(say: Say, asked: str) -> None:
     say("pause", "night", "--why", "hands off")
     document = json.loads(say("status", "night", "--json")[1])
-    assert (document["automation"], document["paused_why"]) == ("paused", f"hands off ({ME})")
-    assert f"automation paused (hands off ({ME}))" in say("status", "night")[1]
+    assert (document["automation"], document["paused_why"]) == ("paused", f"{WHO}: hands off")
+    assert f"automation paused ({WHO}: hands off)" in say("status", "night")[1]
     assert "waiting-for-approval (paused)" in say("runs")[1]
     say("pause", "--all", "--why", "fabric")
     for command in ("runs", "approvals"):
-        assert f"everything is paused: fabric ({ME}); go on: primus unpause --all" in say(command)[1]
+        assert f"everything is paused: {WHO}: fabric; go on: primus unpause --all" in say(command)[1]
     assert "everything is paused as well" in say("unpause", "night")[2]
     say("unpause", "--all")
     assert json.loads(say("status", "night", "--json")[1])["paused_why"] is None
@@ -287,9 +287,9 @@ def test_everything_about_one_node_and_its_verdict(say: Say, ledger: Ledger, clu
 
 def test_a_node_is_taken_out_and_given_back_by_hand(say: Say, ledger: Ledger, cluster: Any) -> None:
     code, _, err = say("nodes", "cordon", "node-3", "--why", "fan is loud")
-    assert (code, err) == (GOOD, f"node-3 is out of service: fan is loud ({ME})\n")
+    assert (code, err) == (GOOD, f"node-3 is out of service: {WHO}: fan is loud\n")
     assert cluster.get("Node", "node-3")["spec"]["unschedulable"] is True
-    assert f"quarantined: fan is loud ({ME})" in say("nodes", "node-3")[1]
+    assert f"quarantined by {WHO}: fan is loud" in say("nodes", "node-3")[1]
     assert say("nodes", "release", "node-3", "--why", "mended")[0] == GOOD
     assert not cluster.get("Node", "node-3")["spec"].get("unschedulable")
 
@@ -332,15 +332,6 @@ def test_failover_by_hand_decides_what_nobody_decided(
     assert [item.state for item in ledger.actions("left")] == ["planned"] * len(ledger.actions("left"))
     again = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert again.stdout.startswith("left has no open incident")
-
-
-def test_a_person_without_a_name_is_called_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nameless() -> str:
-        raise OSError("no such user")
-
-    assert who() == ME
-    monkeypatch.setattr(getpass, "getuser", nameless)
-    assert who() == f"uid-{os.getuid()}@{socket.gethostname()}"
 
 
 def test_one_json_document_from_the_shell(settings: Settings, asked: str) -> None:

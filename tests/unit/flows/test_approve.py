@@ -41,7 +41,7 @@ def answered(answer: str, why: str, approval: str = "demo-a1-i1-approval") -> An
 def test_an_answer_stands_in_the_ledger(prefect_server: str, own: Ledger) -> None:
     state = answered("approve", " they are spares ")
     assert state.is_completed()
-    assert state.message == f"take 3 out? approved by {UNKNOWN_PERSON}: they are spares"
+    assert state.message == f"take 3 out? approved by {UNKNOWN_PERSON} (unverified): they are spares"
     given = own.approval("demo-a1-i1-approval")
     assert given is not None
     assert (given.state, given.answered_by, given.why) == ("approved", UNKNOWN_PERSON, "they are spares")
@@ -76,7 +76,9 @@ def test_a_second_answer_is_refused_the_same_one_is_not(prefect_server: str, own
     for answer, why in (("approve", "please"), ("deny", "never")):
         state = answered(answer, why)
         assert state.is_failed()
-        assert state.message.startswith("approval: approval demo-a1-i1-approval is denied by prefect already")
+        assert state.message.startswith(
+            "approval: approval demo-a1-i1-approval is denied by prefect (unverified) already"
+        )
 
 
 def test_one_whose_time_is_up_is_refused(prefect_server: str, own: Ledger) -> None:

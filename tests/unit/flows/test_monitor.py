@@ -26,6 +26,7 @@ from tasks.embedded.api import EmbeddedCluster
 from tasks.ledger.ledger import Ledger
 from tasks.nodes.marks import Mark, set_mark
 from tasks.settings import Settings
+from tests.support.builders.ledgers import a_person
 from tests.support.faults.node_faults import entry, inject, local, loop, quarantined
 from tests.support.harness.embedded_stage import jobset, role
 from tests.support.running.waiting import patience, until
@@ -101,7 +102,7 @@ def test_an_approved_node_goes_out(scene: Scene) -> None:
     inject(scene.cluster, "node-1", entry("KernelDeadlock"))
     scene.look(Mode.ASK)
     [question] = scene.ledger.approvals(waiting_only=True)
-    scene.ledger.answer(question.id, True, "me", "yes", time.time())
+    scene.ledger.answer(question.id, True, a_person(), "yes", time.time())
     assert [line.event for line in scene.look(Mode.ASK).lines] == ["answered", "quarantined"]
     assert scene.out() == {"node-1"}
 

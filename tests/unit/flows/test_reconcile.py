@@ -22,7 +22,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.observe.nodes import stream_nodes
 from tasks.observe.reconcile import Scope
 from tasks.settings import Settings
-from tests.support.builders.ledgers import a_run
+from tests.support.builders.ledgers import a_person, a_run
 from tests.support.faults.node_faults import local, quarantined
 from tests.support.harness.embedded_stage import jobset, pod, role
 from workflows import labels
@@ -174,7 +174,7 @@ def test_mode_ask_asks_before_it_deletes(scene: Scene) -> None:
     assert asked.question.endswith("Shall it be deleted?")
     scene.take(5.0)
     assert scene.names() == ["ours-a1"]
-    scene.ledger.answer(asked.id, True, "me", "yes", scene.now())
+    scene.ledger.answer(asked.id, True, a_person(), "yes", scene.now())
     scene.take(5.0)
     assert scene.names() == []
 

@@ -9,7 +9,7 @@ from flows.decisions.recovery.odds import restart_seconds
 from profiles.errors import Conflict, NotFound, Permanent
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
 from tasks.ledger.ledger import Ledger
-from tests.support.builders.ledgers import HERE, Clock, a_run, an_attempt, an_incident, driven
+from tests.support.builders.ledgers import HERE, Clock, a_person, a_run, an_attempt, an_incident, driven
 from workflows.model.records import (
     ActionRecord,
     ApprovalRecord,
@@ -176,24 +176,24 @@ def test_a_question_is_asked_once_and_answered_once(ledger: Ledger) -> None:
     fencing = driven(ledger)
     assert ledger.ask(fencing, approval()) == approval()
     assert ledger.approvals(waiting_only=True) == [approval()]
-    answered = ledger.answer("i-approval", True, "ada", "go", 1500.0)
+    answered = ledger.answer("i-approval", True, a_person("ada"), "go", 1500.0)
     assert (answered.state, answered.answered_by, answered.answered_at) == ("approved", "ada", 1500.0)
-    assert ledger.answer("i-approval", True, "bob", "me too", 1600.0) == answered
+    assert ledger.answer("i-approval", True, a_person("bob"), "me too", 1600.0) == answered
     with pytest.raises(Conflict, match="approved by ada"):
-        ledger.answer("i-approval", False, "bob", "no", 1600.0)
+        ledger.answer("i-approval", False, a_person("bob"), "no", 1600.0)
     assert ledger.ask(fencing, approval()) == answered
     assert ledger.approval("i-approval") == answered
     assert ledger.approvals("demo", waiting_only=True) == []
     assert ledger.expire("i-approval", 9999.0) == answered
     with pytest.raises(NotFound):
-        ledger.answer("other", True, "ada", "", 1.0)
+        ledger.answer("other", True, a_person("ada"), "", 1.0)
 
 
 def test_a_question_nobody_answered_in_time_cannot_be_answered_any_more(ledger: Ledger) -> None:
     ledger.ask(driven(ledger), approval())
     assert ledger.expire("i-approval", 1999.0).state == "waiting"
     with pytest.raises(Conflict, match="expired"):
-        ledger.answer("i-approval", True, "ada", "too late", 2000.0)
+        ledger.answer("i-approval", True, a_person("ada"), "too late", 2000.0)
     found = ledger.approval("i-approval")
     assert found is not None
     assert (found.state, found.answered_at) == ("expired", 2000.0)

@@ -9,7 +9,7 @@ from profiles.cluster import Brake
 from profiles.errors import Fenced
 from profiles.vocabulary import FaultClass, Mode, VerdictWord
 from tasks.ledger.ledger import Ledger
-from tests.support.builders.ledgers import Clock
+from tests.support.builders.ledgers import Clock, a_person
 from workflows.model.nodes import LedgerGround, NodeFinding, Settlement
 from workflows.model.records import NodeRecord
 
@@ -83,7 +83,7 @@ def test_an_answer_counts_for_all_nodes_it_is_about(ledger: Ledger, approved: bo
     settled(ledger, [fault(number) for number in range(4)], policy(evictions=1))
     [question] = ledger.approvals(RUN)
     assert ledger.answer_node_questions("local", 20.0, None) == [], "nobody has answered yet"
-    ledger.answer(question.id, approved, "me", "because", 20.0)
+    ledger.answer(question.id, approved, a_person(), "because", 20.0)
     assert settled(ledger, [fault(9)], policy(Mode.ASK)).of("leave"), "the answer is carried over first"
     [answered] = ledger.answer_node_questions("local", 20.0, None)
     assert answered.id == question.id

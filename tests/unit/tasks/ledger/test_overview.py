@@ -10,7 +10,7 @@ import pytest
 from flows.decisions.views.status import incident_row
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState
 from tasks.ledger.ledger import Ledger
-from tests.support.builders.ledgers import HERE, Clock, a_run, an_attempt, an_incident, driven, nobody_knows
+from tests.support.builders.ledgers import HERE, Clock, a_person, a_run, an_attempt, an_incident, driven, nobody_knows
 from workflows.model.records import ActionRecord, ApprovalRecord, NodeRecord, StepRow
 from workflows.model.runs import IncidentQuery
 
@@ -134,7 +134,7 @@ def test_questions_come_with_what_an_answer_decides_about(ledger: Ledger) -> Non
         ["node-1"],
     )
     assert (second.approval, second.run_state, second.actions) == (about_nodes, None, (waits,))
-    ledger.answer("i-approval", True, "me", "yes", 6.0)
+    ledger.answer("i-approval", True, a_person(), "yes", 6.0)
     assert [line.approval.id for line in ledger.waiting_approvals()] == ["monitor/c-1"]
 
 

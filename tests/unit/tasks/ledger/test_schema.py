@@ -19,8 +19,9 @@ from tasks.ledger.database import parse_url
 from tasks.ledger.ledger import Ledger
 from tasks.ledger.rows import to_row
 from tasks.ledger.tables import METADATA, SCHEMA
-from tests.support.builders.ledgers import a_run
+from tests.support.builders.ledgers import a_person, a_run
 from tests.support.servers.postgres_server import PostgresServer
+from workflows.model.records import UNVERIFIED
 
 pytest_plugins = ["tests.support.servers.ledger_fixtures"]
 
@@ -112,6 +113,52 @@ def test_a_ledger_of_0013_is_brought_up_and_says_what_its_runs_wait_for(
         assert compare_metadata(context, METADATA) == []
     ledger.open_run(a_run())
     ledger.close()
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_what_people_did_before_somebody_checked_their_names_is_unverified(
+    database: str, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.sqlite" if database == "sqlite" else postgres.url(postgres.new_database())
+    _at_0013(url)
+    asked = {"id": "q", "run": "steps", "incident": "i", "question": "?", "state": "approved", "asked_at": 1.0}
+    asked |= {"expires_at": 9.0, "answered_at": 2.0, "answered_by": "ada@desk", "why": "spare"}
+    engine = create_engine(parse_url(url))
+    with engine.connect() as connection, connection.begin():
+        tables = {name: Table(name, MetaData(), autoload_with=connection) for name in ("approvals", "history")}
+        connection.execute(tables["approvals"].insert().values(asked))
+        lines = [
+            {"at": 1.0, "run": "steps", "subject": "s", "why": "w", "kind": kind, "data": data} for kind, data in _DID
+        ]
+        connection.execute(tables["history"].insert(), lines)
+    engine.dispose()
+    ledger = Ledger(url)
+    given = ledger.approval("q")
+    assert given is not None
+    assert (given.answered_by, str(given.answerer)) == ("ada@desk", "ada@desk (unverified)")
+    told = [(line.kind, line.by is not None) for line in ledger.history()]
+    assert told == [(kind, place < 6) for place, (kind, _) in enumerate(_DID)]
+    acts = ledger.story("steps").acts
+    assert [act.what for act in acts] == ["train", "resume", "stop", "approve", "pause", "mode act"]
+    assert {act.by for act in acts} == {UNVERIFIED}
+    ledger.pause("steps", "look", by=a_person())
+    assert ledger.story("steps").acts[-1].by == a_person()
+    ledger.close()
+
+
+_DID = [
+    ("run", '{"created_at": 1.0, "resumed_at": null}'),
+    ("run", '{"state": "pending", "resumed_at": 3.0}'),
+    ("request", '{"kind": "stop"}'),
+    ("approval", '{"state": "approved", "answered_by": "ada@desk"}'),
+    ("paused", "{}"),
+    ("mode", '{"mode":"act"}'),
+    ("approval", '{"state": "waiting", "answered_by": "", "why": ""}'),
+    ("run", '{"state": "running", "why": "goes on"}'),
+    ("request", '{"kind": "wake"}'),
+    ("lease", '{"fencing":1}'),
+]
+"""Kind and data of lines as older versions wrote them; the first six are people's acts."""
 
 
 def test_a_refused_ledger_is_the_same_byte_for_byte(tmp_path: Path) -> None:

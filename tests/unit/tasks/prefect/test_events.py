@@ -19,7 +19,7 @@ from profiles.errors import Unavailable
 from profiles.vocabulary import Action, FaultClass, RunState
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.events import BEGIN_SECONDS, CURSOR, ConsoleServer, Outbox, event_id, place_before
-from tests.support.builders.ledgers import Clock, a_run, an_attempt, an_incident, driven
+from tests.support.builders.ledgers import Clock, a_person, a_run, an_attempt, an_incident, driven
 from tests.support.running.waiting import patience
 from workflows.model.events import Fall
 from workflows.model.records import ApprovalRecord
@@ -208,7 +208,7 @@ def test_a_question_about_nodes_has_a_page_that_follows_its_answer(prefect_serve
     own.ask(None, asked)
     box = outbox(own)
     assert box.send() == 1
-    own.answer(asked.id, False, "ann@here", "not now", time.time())
+    own.answer(asked.id, False, a_person("ann@here"), "not now", time.time())
     assert box.send() == 1
     box.close()
     with get_client(sync_client=True) as client:
