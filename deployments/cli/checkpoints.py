@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,8 @@ from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
 from tasks.runs.open import checkpoint_folder, run_folder
 from tasks.settings import Settings
-from workflows.programs.checkpoints.inventory import list_checkpoints
+from workflows.programs.checkpoints.examine import ALL, NEEDED
+from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints
 
 
 @app.command("checkpoints")
@@ -32,30 +33,31 @@ def show_checkpoints(
     Example: primus checkpoints demo-1 --verify
     """
     # 1 where none is usable though some exist.
-    directory, run_directory, form, pattern = _where(run_or_path)
-    states = list_checkpoints(str(directory), str(run_directory), form, pattern, deep=verify)
+    request = replace(_request(run_or_path), reading=ALL if verify else NEEDED)
+    states = list_checkpoints(request)
     rows = [asdict(state) for state in states]
     if as_json:
         out_json(rows)
     elif rows:
         out(table(rows, ("step", "tier", "format", "bytes", "complete", "digest", "usable", "would_resume", "why")))
     else:
-        out(f"no checkpoint in {directory}")
+        out(f"no checkpoint in {request.directory}")
     return FAILED if rows and not any(row["usable"] for row in rows) else GOOD
 
 
-def _where(run_or_path: str) -> tuple[Path, Path, str, str]:
+def _request(run_or_path: str) -> SurveyRequest:
     path = Path(run_or_path)
     if "/" in run_or_path or path.is_dir():
         if not path.is_dir():
             raise NotFound(f"{run_or_path} is no folder")
-        return path, path.parent, "auto", ""
+        return SurveyRequest(str(path), str(path.parent))
     settings = Settings.from_environment(os.environ)
     resolved = Resolved.model_validate(Ledger(settings.ledger_url).story(run_or_path).run.resolved)
     policy = resolved.run.checkpoint
-    return (
-        checkpoint_folder(resolved, run_or_path),
-        run_folder(resolved, run_or_path),
+    return SurveyRequest(
+        str(checkpoint_folder(resolved, run_or_path)),
+        str(run_folder(resolved, run_or_path)),
         policy.format,
         policy.pattern,
+        counter_restarts=policy.counter_restarts,
     )

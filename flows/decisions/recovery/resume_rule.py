@@ -59,7 +59,8 @@ def fall_back_past(steps: Sequence[tuple[int, str]], bad_path: str, bad_step: in
 
     `steps`: (step, path) of usable checkpoints; `bad_path` is "" where none was taken.
     """
-    older = [step for step, path in steps if path != bad_path and (bad_step is None or step < bad_step)]
+    # One file that is overwritten in place is every step's path: there only the step tells them apart.
+    older = [step for step, path in steps if (path != bad_path if bad_step is None else step < bad_step)]
     exclude = (bad_path,) if bad_path else ()
     if older:
         why = f"step {max(older)}, the next one older than {bad_path or 'the unreadable one'}"
@@ -97,6 +98,8 @@ def prove_resume(
 ) -> tuple[VerdictWord | None, str]:
     """Did the first step follow the checkpoint? The verdict with its reason; None: there is nothing to prove (yet).
 
+    A program that goes on from a later step than we expected has found a newer checkpoint: nothing is lost by that.
+
     `resume_step`: of the checkpoint that the attempt was given; None: it began anew. `first_step`: seen in the attempt;
     None: none yet. `every_steps`: the program reports only each so-many-th step.
     """
@@ -110,4 +113,6 @@ def prove_resume(
     wanted = resume_step + expected
     if wanted <= first_step < wanted + every_steps:
         return VerdictWord.PASS, f"resumed from step {resume_step}, first step {first_step}"
+    if first_step > wanted:
+        return VerdictWord.UNKNOWN, f"given step {resume_step}, went on later, at {first_step}: from a newer checkpoint"
     return VerdictWord.FAIL, f"resumed from step {resume_step}, but the first step is {first_step}, not {wanted}"

@@ -1,8 +1,9 @@
 """Before an attempt: which checkpoint to resume from, proven from where the storage is mounted.
 
-Files are compared with the records of earlier proofs, and read again only where they changed or were never proven. The
-result is the verdict, not the exit code, which is 0 for pass, fail and unknown, and 3 only where the program itself
-broke.
+Files are compared with the records of earlier proofs, and read again only where they changed or were never proven.
+Where our own copy of a file is chosen that the trainer overwrites, it is put back under the trainer's name, since many
+trainers load that name by themselves. The result is the verdict, not the exit code, which is 0 for pass, fail and
+unknown, and 3 only where the program itself broke.
 
     python3 programs.pyz verify --directory=/data/runs/x/checkpoints --run-dir=/data/runs/x --out-dir=/tmp/out
 """
@@ -12,14 +13,16 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import Dict, List, Tuple
+from typing import Dict, List, Sequence, Tuple
 
-from workflows.programs.checkpoints import proofs
+from workflows.programs.checkpoints import kept_copies, proofs
+from workflows.programs.checkpoints.candidate import UNKNOWN_STEP
 from workflows.programs.checkpoints.examine import ALL, NEEDED, CheckpointFinding, read_small
-from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, storage_is_there
-from workflows.programs.checkpoints.inventory import SurveyRequest, survey, to_states
+from workflows.programs.checkpoints.formats import TRACKERS
+from workflows.programs.checkpoints.inventory import Survey, SurveyRequest, look_into, to_states
 from workflows.programs.checkpoints.judge import tracked_iteration
 from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
+from workflows.programs.checkpoints.listing import storage_is_there
 from workflows.programs.runtime import flags
 from workflows.programs.runtime.files import write_atomically, write_outputs
 from workflows.wire import ResumeChoice, to_json
@@ -83,7 +86,7 @@ def _choose(options: Options) -> ResumeChoice:
         return ResumeChoice("", None, [], "pass", "rolled back to the beginning: nothing is resumed")
     limits = ResumeLimits(options.max_step, options.excluded)
     reading = ALL if options.deep else NEEDED
-    findings = survey(
+    found = look_into(
         SurveyRequest(
             options.directory,
             options.run_dir,
@@ -94,45 +97,65 @@ def _choose(options: Options) -> ResumeChoice:
             options.counter_restarts,
         )
     )
-    chosen = next((found for found in findings if found.usable), None)
+    findings = found.findings
+    chosen = next((finding for finding in findings if finding.usable), None)
     looked_at = to_states(findings)[:MOST_LISTED]
-    count = sum(found.bytes_read for found in findings)
+    count = sum(finding.bytes_read for finding in findings)
+    also = _left_out(found.left_out)
     if chosen is not None:
         path, why = resume_path(options, chosen)
         step = None if chosen.step == UNKNOWN_STEP else chosen.step
-        return ResumeChoice(path, step, looked_at, "pass", why, bytes_read=count)
-    verdict, why = _why_none_usable(options, findings)
-    return ResumeChoice("", None, looked_at, verdict, why, bytes_read=count)
+        return ResumeChoice(path, step, looked_at, "pass", why + also, bytes_read=count)
+    verdict, why = _why_none_usable(options, found)
+    return ResumeChoice("", None, looked_at, verdict, why + also, bytes_read=count)
+
+
+def _left_out(left_out: Sequence[Tuple[str, str]]) -> str:
+    """What could not be looked into, for people; "": nothing."""
+    if not left_out:
+        return ""
+    named = ", ".join(f"{path} ({why})" for path, why in left_out[:3])
+    more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+    return f"; could not look into {named}{more}"
 
 
 def resume_path(options: Options, chosen: CheckpointFinding) -> Tuple[str, str]:
     """Value of the trainer's resume argument, and why.
 
-    The path of the checkpoint itself, except for Megatron: its `--load` wants the folder whose tracker file names the
-    iteration. Where the tracker names another one, a folder of our own is made that holds a link to the chosen
-    iteration and a tracker naming it; the trainer's own files are never edited.
+    The path of the checkpoint itself, except for our own copy, which is put back under the trainer's name, and for
+    Megatron: its `--load` wants the folder whose tracker file names the iteration. Where the tracker names another one,
+    a folder of our own is made that holds a link to the chosen iteration and a tracker naming it; the trainer's own
+    files are never edited.
 
     Raises:
-        OSError: the folder of our own could not be made.
+        OSError: the folder of our own could not be made, or the copy not put back.
     """
+    why = chosen.judgement.why
+    if chosen.kept:
+        path = kept_copies.put_back(options.directory, options.run_dir, chosen.path)
+        return path, f"{why}; our copy of it was put back as {path}"
     if chosen.candidate.format != "megatron":
-        return chosen.path, chosen.judgement.why
-    tracker = read_small(os.path.join(options.directory, TRACKER))
+        return chosen.path, why
+    folder = os.path.dirname(chosen.path)
+    tracker = read_small(os.path.join(folder, TRACKERS["megatron"]))
     if tracker is not None and tracked_iteration(tracker) == chosen.candidate.step:
-        return options.directory, chosen.judgement.why
+        return folder, why
     view = os.path.join(options.run_dir, proofs.COPIES_FOLDER, f"megatron-{chosen.candidate.step}")
     os.makedirs(view, exist_ok=True)
     link = os.path.join(view, os.path.basename(chosen.path))
     if not os.path.islink(link):
         os.symlink(os.path.abspath(chosen.path), link)
-    write_atomically(os.path.join(view, TRACKER), f"{chosen.candidate.step}\n".encode())
-    return view, f"{chosen.judgement.why}; the tracker file names another iteration, so {view} points to this one"
+    write_atomically(os.path.join(view, TRACKERS["megatron"]), f"{chosen.candidate.step}\n".encode())
+    return view, f"{why}; the tracker file names another iteration, so {view} points to this one"
 
 
-def _why_none_usable(options: Options, findings: List[CheckpointFinding]) -> Tuple[str, str]:
-    if findings:
-        reasons = "; ".join(f"{found.candidate.path}: {found.judgement.why}" for found in findings[:3])
-        return "fail", f"{len(findings)} found, none usable: {reasons}"
+def _why_none_usable(options: Options, found: Survey) -> Tuple[str, str]:
+    if found.findings:
+        reasons = "; ".join(f"{one.candidate.path or '.'}: {one.judgement.why}" for one in found.findings[:3])
+        return "fail", f"{len(found.findings)} found, none usable: {reasons}"
+    if found.unseen:
+        path, why = found.unseen[0]
+        return "fail", f"{path} may be a checkpoint and cannot be read: {why}; give the run's user the right to read it"
     gone = [proof.path for proof in proofs.read_proofs(options.run_dir) if proof.verdict == "pass"]
     if gone:
         return "fail", f"{len(gone)} checkpoints were proven and all are gone, e.g. {gone[-1]}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Mapping, Optional, Sequence, Set, Tuple
 
-from workflows.programs.checkpoints import formats, integrity, proofs
+from workflows.programs.checkpoints import integrity, listing, proofs
+from workflows.programs.checkpoints.candidate import Candidate
 from workflows.programs.checkpoints.digest import Digest, Part, digest_files
-from workflows.programs.checkpoints.formats import METADATA, Candidate
+from workflows.programs.checkpoints.formats import METADATA, TRACKERS
 from workflows.programs.checkpoints.integrity import storage_pieces
 from workflows.programs.checkpoints.judge import (
     ABSENT,
@@ -40,6 +41,8 @@ class CheckpointFinding:
     step: int
     judgement: Judgement
     usable: bool
+    kept: bool = False
+    """Whether it is our own copy."""
     bytes_read: int = 0
     digests: Tuple[Tuple[str, str], ...] = ()
     """Path and SHA-256 of its files, as far as they were read now."""
@@ -47,7 +50,7 @@ class CheckpointFinding:
     @property
     def path(self) -> str:
         """Where it lies."""
-        return os.path.join(self.root, self.candidate.path)
+        return os.path.join(self.root, self.candidate.path) if self.candidate.path else self.root
 
 
 def examine(
@@ -61,7 +64,7 @@ def examine(
 ) -> CheckpointFinding:
     """Examine one candidate, whose path is relative to `root`.
 
-    `clues` has the tracker and the usual names; texts, headers and digests are added here. `reading` is `never`,
+    `clues` has what is usual among the others; what is read from the storage is added here. `reading` is `never`,
     `needed` or `all`; `kept` marks our own copy; `from_storage` drops the kernel's cache of the files first.
     """
     records = proofs.records_of(proof, kept) if proof is not None else ()
@@ -110,9 +113,14 @@ def against_proof(
 
 
 def pieces_of(evidence: Evidence) -> Mapping[str, Sequence[Tuple[int, int]]]:
-    """Where each tensor of a Distributed Checkpoint lies in its shards; empty for other formats."""
-    metadata = evidence.texts.get(METADATA)
-    return storage_pieces(metadata) if metadata is not None else {}
+    """Where each tensor of a Distributed Checkpoint lies, by its shard's path; empty for other formats."""
+    found: Dict[str, Set[Tuple[int, int]]] = {}
+    for path, text in evidence.texts.items():
+        if path.endswith(METADATA):
+            folder = path[: len(path) - len(path.rpartition("/")[2])]
+            for shard, pieces in storage_pieces(text).items():
+                found.setdefault(f"{folder}{shard}", set()).update(pieces)
+    return {shard: sorted(pieces) for shard, pieces in found.items()}
 
 
 def read_files(
@@ -141,7 +149,7 @@ def read_files(
 def has_changed(root: str, candidate: Candidate) -> bool:
     """Whether the files differ from those of the candidate; raises OSError where the storage cannot be read."""
     folder = folder_of(root, candidate)
-    return any(formats.file_facts(folder, one.path) != one for one in candidate.files)
+    return any(listing.file_facts(folder, one.path) != one for one in candidate.files)
 
 
 def folder_of(root: str, candidate: Candidate) -> str:
@@ -160,6 +168,13 @@ def read_small(path: str) -> Optional[bytes]:
     return data if len(data) <= TEXT_LIMIT_BYTES else None
 
 
+def read_tracker(root: str, candidate: Candidate) -> Optional[bytes]:
+    """The file beside a candidate that names the newest finished one of its format; None: there is none."""
+    name = TRACKERS.get(candidate.format)
+    folder = os.path.dirname(os.path.join(root, candidate.path))
+    return read_small(os.path.join(folder, name)) if name is not None else None
+
+
 def _evidence(root: str, candidate: Candidate, clues: Evidence) -> Evidence:
     folder = folder_of(root, candidate)
     texts: Dict[str, bytes] = {}
@@ -170,7 +185,7 @@ def _evidence(root: str, candidate: Candidate, clues: Evidence) -> Evidence:
     headers: Dict[str, str] = {}
     if candidate.format != "primus":
         headers = {one.path: _probe(os.path.join(folder, one.path)) for one in candidate.files}
-    return replace(clues, texts=texts, headers=headers)
+    return replace(clues, texts=texts, headers=headers, tracker=read_tracker(root, candidate))
 
 
 def _probe(path: str) -> str:

@@ -1,295 +1,229 @@
-"""Finds checkpoints in a folder: a listing of its files, and a table of formats from listing to candidates.
+"""Finds checkpoints in a listing: which folders and files are one, in which format, of which step. Pure.
 
-A candidate *may* be a checkpoint; `judge` decides whether it is complete.
+A candidate *may* be a checkpoint; `judge` decides whether it is complete. A folder of several files is one unit, from
+the topmost folder that is a checkpoint by its content or its name. Single files count from the top folder, and from
+folders that are called checkpoints. The shallowest ones with steps count: deeper lie copies, trials and tools' own.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass
-from typing import Callable, Collection, Dict, List, Optional, Set, Tuple
+from dataclasses import dataclass, field
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
+from workflows.programs.checkpoints import names
+from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
+from workflows.programs.checkpoints.listing import FileFacts, Listing
 from workflows.programs.checkpoints.manifest import MANIFEST
+from workflows.programs.checkpoints.single_files import pattern_files, single_files, tensorflow_files
 
-DEPTH = 4
-"""Deepest level of files below the folder (Megatron: `iter_*/mp_rank_*/file`)."""
-
-MOUNT_LEVELS = 2
-"""A run's folder is `<mount>/runs/<run>`."""
-
-UNKNOWN_STEP = -1
-"""Step of a candidate whose name says none."""
-TRACKER = "latest_checkpointed_iteration.txt"
 METADATA = ".metadata"
 TRAINER_STATE = "trainer_state.json"
 SHARD_SUFFIX = ".distcp"
-DEFAULT_PATTERN = r"^(?!\.)(?:.*?\D)??(?P<step>\d+)(?!.*\d)[^/]*\.(?:pt|pth|ckpt|safetensors|npz)$"
-"""Single files with a step as the last number of their name."""
-DEFAULT_OVERWRITTEN = r"^(?!\.)\D*\.(?:pt|pth|ckpt|safetensors|npz)$"
-"""Single files without any number: one that is overwritten in place."""
+TRACKERS = {"megatron": "latest_checkpointed_iteration.txt", "deepspeed": "latest"}
+"""File beside the checkpoints of a format that names the newest finished one."""
+FORMATS = ("primus", "dcp", "megatron", "huggingface", "accelerate", "deepspeed", "orbax", "tensorflow", "folder",
+           "pattern")  # fmt: skip
+"""Every format there is, by its word in profiles."""
 
 
 @dataclass(frozen=True)
-class FileFacts:
-    """One file of a listing."""
-
-    path: str
-    """Relative to the folder that was listed."""
-    bytes: int
-    mtime_ns: int
-    inode: int
-
-
-@dataclass(frozen=True)
-class Listing:
-    """All files of a folder at one moment."""
-
-    root: str
-    files: Tuple[FileFacts, ...] = ()
-    """Sorted by path."""
-    folders: Tuple[str, ...] = ()
-    """Every folder below, relative, sorted; so an empty one is seen too."""
-
-    def below(self, folder: str) -> Tuple[FileFacts, ...]:
-        """The files under `folder`, their paths relative to it."""
-        prefix = f"{folder}/"
-        return tuple(
-            FileFacts(one.path[len(prefix) :], one.bytes, one.mtime_ns, one.inode)
-            for one in self.files
-            if one.path.startswith(prefix)
-        )
-
-    def merge_earlier(self, earlier: "Listing", folders: Collection[str]) -> "Listing":
-        """This listing with an earlier one's files below `folders`, which were skipped in this one."""
-        if not folders:
-            return self
-
-        wanted = frozenset(folders)
-
-        def inside(path: str) -> bool:
-            while path:
-                path = path.rpartition("/")[0]
-                if path in wanted:
-                    return True
-            return False
-
-        files = [*self.files, *(one for one in earlier.files if inside(one.path))]
-        below = {*self.folders, *(path for path in earlier.folders if inside(path))}
-        return Listing(self.root, tuple(sorted(files, key=lambda one: one.path)), tuple(sorted(below)))
-
-
-def list_files(root: str, skip: Optional[Callable[[str, int, int], bool]] = None) -> Listing:
-    """List `root`; a folder that does not exist is an empty listing.
-
-    `skip` is asked with relative path, mtime in ns and inode of each folder; True leaves its content out.
-
-    Raises:
-        OSError: the storage cannot be read (a file or folder that vanishes while we look is none of that).
-    """
-    files: List[FileFacts] = []
-    folders: List[str] = []
-    _walk(root, "", files, folders, skip)
-    return Listing(root, tuple(sorted(files, key=lambda one: one.path)), tuple(sorted(folders)))
-
-
-def storage_is_there(run_dir: str) -> bool:
-    """Whether a run's storage is mounted: without it nothing is known, and writing would fill the container."""
-    place = os.path.abspath(run_dir)
-    for _ in range(MOUNT_LEVELS):
-        place = os.path.dirname(place)
-    return os.path.isdir(place)
-
-
-def file_facts(root: str, path: str) -> Optional[FileFacts]:
-    """One file's facts now, or None where it is gone.
-
-    Raises:
-        OSError: the storage cannot be read.
-    """
-    try:
-        found = os.stat(os.path.join(root, path) if path else root)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return FileFacts(path, found.st_size, found.st_mtime_ns, found.st_ino)
-
-
-def _walk(
-    root: str,
-    below: str,
-    files: List[FileFacts],
-    folders: List[str],
-    skip: Optional[Callable[[str, int, int], bool]],
-) -> None:
-    try:
-        entries = list(os.scandir(os.path.join(root, below) if below else root))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for entry in entries:
-        path = f"{below}/{entry.name}" if below else entry.name
-        try:
-            found = entry.stat()
-            is_folder = entry.is_dir()
-        except FileNotFoundError:
-            continue
-        if not is_folder:
-            files.append(FileFacts(path, found.st_size, found.st_mtime_ns, found.st_ino))
-        elif path.count("/") < DEPTH:
-            folders.append(path)
-            if skip is None or not skip(path, found.st_mtime_ns, found.st_ino):
-                _walk(root, path, files, folders, skip)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Files that may be a checkpoint."""
+class Layout:
+    """How folders of one format are recognised; patterns are on paths relative to the folder."""
 
     format: str
-    """`primus`, `dcp`, `megatron`, `huggingface`, `pattern`."""
-    step: int
-    """Step in its name; `UNKNOWN_STEP`: none."""
-    path: str
-    """Relative to the listing's root."""
-    files: Tuple[FileFacts, ...]
-    """Paths relative to the candidate's folder; for a single file its own name."""
-    overwritten: bool = False
-    """Whether the trainer overwrites it with each save."""
-    single: bool = False
-    """A file, not a folder."""
+    name: str = r".*"
+    """What the folder must be called. A name that says the format is enough where nothing foreign lies in it: what has
+    just begun to be saved is a part of one."""
+    marks: str = ""
+    """A file that only this format has."""
+    foreign: str = r"(?!)"
+    """A file that this format never has."""
+    step_in_name: bool = True
+    """False: the number in its name counts saves."""
 
-    def newest_mtime_ns(self) -> int:
-        """Modification time of its newest file."""
-        return max((one.mtime_ns for one in self.files), default=0)
+    def fits(self, name: str, paths: Iterable[str], by_name: bool = False) -> bool:
+        """Whether a folder of this name with these files is of this format; `by_name`: though it has no mark."""
+        if not re.fullmatch(self.name, name) or any(re.search(self.foreign, path) for path in paths):
+            return False
+        return by_name or any(re.search(self.marks, path) for path in paths)
 
-    def total_bytes(self) -> int:
-        """Size of all its files."""
-        return sum(one.bytes for one in self.files)
 
-    def names(self) -> Set[str]:
-        """Paths of its files."""
-        return {one.path for one in self.files}
+_PART = (
+    r"(?:models?|optim(?:izer)?s?|weights|params|state|items|default|ema|lora|rng|data(?:loader)?|scheduler|sampler"
+    r"|consolidated|context|train_state|opt_state|pytorch_model_fsdp|pytorch_model|checkpoint_state|dist_ckpt)(?:_\d+)?"
+)
+_PARTS = re.compile(rf"^{_PART}$", re.IGNORECASE)
+"""Folders that are a part of the checkpoint in which they lie, where it has several."""
+_STATE = (
+    r"\.(?:pt|pth|ckpt|bin|safetensors|npz|npy|pkl|pickle|msgpack|h5|hdf5|keras|tar|distcp|ocdbt|ubj|zip|eqx|pb)$"
+    r"|(?:^|/)(?:model|weights|vectors|_METADATA)$|\.data-\d+-of-\d+$"
+)
+"""Files that hold a training program's state; the words without a suffix are spaCy's and Orbax's."""
+_STATE_FILE = re.compile(_STATE, re.IGNORECASE)
+_DISTRIBUTED = r"^(?:__\d+)?\.metadata$|^[^/]*\.distcp$"
+_OF_TRAINER = (
+    r"^(?:config\.json|model.*\.safetensors.*|pytorch_model.*|adapter_.*|training_args\.bin|optimizer\.pt|scheduler\.pt"
+    r"|rng_state.*\.pth|trainer_state\.json|tokenizer.*)$"
+)
+_OF_ACCELERATE = r"^(?:random_states_\d+|custom_checkpoint_\d+)\.pkl$|^(?:optimizer|scheduler|sampler)(?:_\d+)?\.bin$"
+_OF_DEEPSPEED = r"^(?:mp_rank_\d+|(?:\w+_)?zero_pp_rank_\d+_mp_rank_\d+|layer_\d+-model_\d+)[^/]*_states\.pt$"
+_OF_ORBAX = rf"^_CHECKPOINT_METADATA$|^commit_success\.txt$|^(?:{_PART}/)?(?:_METADATA|manifest\.ocdbt)$"
+_OF_PRIMUS = rf"^{re.escape(MANIFEST)}$"
+_OF_MEGATRON = rf"^mp_rank_\d+\w*/|{_DISTRIBUTED}"
+LAYOUTS: Tuple[Layout, ...] = (
+    Layout(
+        "primus", r"step-\d+", rf"^{re.escape(MANIFEST)}$", rf"{_DISTRIBUTED}|^(?!shard-|ballast-)[^/]*(?:{_STATE})"
+    ),
+    Layout(
+        "megatron", r"iter_\d+", rf"^mp_rank_\d+\w*/|{_DISTRIBUTED}", rf"^(?!common\.pt|.*\.distcp)[^/]*(?:{_STATE})"
+    ),
+    Layout("deepspeed", marks=_OF_DEEPSPEED),
+    Layout("accelerate", r"checkpoint_\d+", _OF_ACCELERATE, r"^trainer_state\.json$", step_in_name=False),
+    Layout("accelerate", marks=_OF_ACCELERATE, foreign=r"^trainer_state\.json$"),
+    Layout("huggingface", r"checkpoint-\d+", _OF_TRAINER),
+    Layout("dcp", marks=_DISTRIBUTED),
+    Layout("orbax", marks=_OF_ORBAX),
+)
+"""The first row that fits tells a folder's format; `folder` is what fits none and has a checkpoint's name."""
+_CALLED = re.compile(
+    r"^(?:model[-_])?(?:last|latest|best|final|current|newest|checkpoint|ckpt|snapshot|resume|epochs?|ep)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+"""Names of folders that are checkpoints without a step, where state files lie in them."""
+_NUMBERED = re.compile(r"^(?:checkpoint|ckpt)[-_]?\d+$", re.IGNORECASE)
 
 
 def find_candidates(listing: Listing, format: str = "auto", pattern: str = "") -> Tuple[Candidate, ...]:
     """All candidates of the wanted format in `listing`, highest step first.
 
-    `format` is a word of `Candidate.format`; `auto` recognises by content, `none` finds nothing. `pattern` (for
-    `pattern` and `auto`) is a regular expression on the file's name with a group `step`.
+    `format` is a word of `FORMATS`; `auto` recognises by content, `none` finds nothing. `pattern` (for `pattern` and
+    `auto`) is a regular expression on the file's name with a group `step`.
 
     Raises:
         ValueError: the pattern is no regular expression or the format is not known.
     """
     if format == "none":
         return ()
-    if format == "auto":
-        found = _auto(listing, pattern)
-    elif format in FORMATS:
-        found = FORMATS[format](listing, pattern)
-    else:
+    if format not in ("auto", *FORMATS):
         raise ValueError(f"format: {format!r} is not one of auto, none, {', '.join(FORMATS)}")
-    return tuple(sorted(found, key=lambda one: (one.step, one.newest_mtime_ns(), one.path), reverse=True))
+    singles = pattern_files(listing, pattern) if pattern else single_files(listing)
+    if format == "pattern":
+        found: List[Candidate] = singles
+    else:
+        found = _units(listing, format)
+        if format in ("auto", "tensorflow"):
+            found += tensorflow_files(listing)
+        at_top = any(one.step != UNKNOWN_STEP and "/" not in one.path for one in found)
+        found += singles if format == "auto" and (pattern or not at_top) else []
+    return tuple(sorted(_shallowest(found), key=lambda one: (one.step, one.newest_mtime_ns(), one.path), reverse=True))
 
 
-def _auto(listing: Listing, pattern: str) -> List[Candidate]:
-    """Folders, the most specific format first; single files only where there is no folder or a pattern is given."""
+def _shallowest(found: Sequence[Candidate]) -> List[Candidate]:
+    """Those that lie as deep as the first ones with a step: below are copies, trials, and what tools keep."""
+    depths = [one.path.count("/") for one in found if one.step != UNKNOWN_STEP] or [
+        one.path.count("/") for one in found
+    ]
+    return [one for one in found if one.path.count("/") <= min(depths)]
+
+
+@dataclass
+class _Tree:
+    """The files below each folder."""
+
+    below: Dict[str, List[FileFacts]] = field(default_factory=lambda: {})
+    """Paths relative to the folder; temporary ones are left out."""
+    markers: Dict[str, Set[str]] = field(default_factory=lambda: {})
+    """Names of the files right in a folder that say of something that it is unfinished."""
+
+
+def _tree(listing: Listing) -> _Tree:
+    tree = _Tree({folder: [] for folder in ("", *listing.folders)})
+    for one in listing.files:
+        *folders, name = one.path.split("/")
+        parent = "/".join(folders)
+        if names.UNFINISHED.search(name):
+            tree.markers.setdefault(parent, set()).add(name)
+        if (names.is_temporary(name) and not name.endswith(METADATA)) or any(map(names.is_temporary, folders)):
+            continue
+        for depth in range(len(folders) + 1):
+            rest = "/".join((*folders[depth:], name))
+            tree.below["/".join(folders[:depth])].append(FileFacts(rest, one.bytes, one.mtime_ns, one.inode))
+    return tree
+
+
+def _units(listing: Listing, wanted: str) -> List[Candidate]:
+    """Folders that are one checkpoint each, the topmost first; the listed folder itself where nothing else is one."""
+    tree = _tree(listing)
     found: List[Candidate] = []
-    claimed: Set[str] = set()
-    for name in ("megatron", "huggingface", "dcp", "primus"):
-        for candidate in FORMATS[name](listing, pattern):
-            if candidate.path not in claimed:
-                claimed.add(candidate.path)
-                found.append(candidate)
-    if pattern or not found:
-        found += _pattern(listing, pattern)
-    return found
+    taken: Set[str] = set()
+    for folder in sorted(listing.folders, key=lambda path: (path.count("/"), path)):
+        parent = folder.rpartition("/")[0]
+        if parent in taken:
+            taken.add(folder)
+        elif not names.is_apart(folder):
+            one = _unit(folder, tree, wanted)
+            if one is not None:
+                found.append(one)
+                taken.add(folder)
+    root = _unit("", tree, wanted) if not any("/" not in one.path for one in found) else None
+    return [root] if root is not None else found
 
 
-def _primus(listing: Listing, _pattern_text: str) -> List[Candidate]:
-    """`step-<n>`; the folder is ours unless it holds shards of a Distributed Checkpoint."""
-    return [
-        candidate
-        for candidate in _folders(listing, "primus", r"^step-(?P<step>\d+)$")
-        if not _is_distributed(candidate.names()) or MANIFEST in candidate.names()
-    ]
-
-
-def _dcp(listing: Listing, _pattern_text: str) -> List[Candidate]:
-    """Any folder with a number in its name that holds `.metadata` or `*.distcp`."""
-    return [
-        candidate
-        for candidate in _folders(listing, "dcp", r"^\D*(?P<step>\d+)\D*$")
-        if _is_distributed(candidate.names()) and MANIFEST not in candidate.names()
-    ]
-
-
-def _megatron(listing: Listing, _pattern_text: str) -> List[Candidate]:
-    """`iter_<n>`, seven digits wide in practice."""
-    return _folders(listing, "megatron", r"^iter_(?P<step>\d+)$")
-
-
-def _huggingface(listing: Listing, _pattern_text: str) -> List[Candidate]:
-    """`checkpoint-<n>`."""
-    return _folders(listing, "huggingface", r"^checkpoint-(?P<step>\d+)$")
-
-
-def _pattern(listing: Listing, pattern: str) -> List[Candidate]:
-    """Single files by the pattern on their name; those of one step in one folder belong together."""
-    patterns = [pattern] if pattern else [DEFAULT_PATTERN, DEFAULT_OVERWRITTEN]
-    found: Dict[Tuple[str, int], List[FileFacts]] = {}
-    for text in patterns:
-        compiled = _compile(text)
-        for one in listing.files:
-            folder, _, name = one.path.rpartition("/")
-            match = compiled.search(name)
-            if match is not None and not name.startswith("."):
-                step = _group_step(match)
-                key = (folder if step is not None else one.path, UNKNOWN_STEP if step is None else step)
-                found.setdefault(key, []).append(one)
-    return [_single(step, files) for (_, step), files in found.items()]
-
-
-def _single(step: int, files: List[FileFacts]) -> Candidate:
-    first = files[0]
-    folder = first.path.rpartition("/")[0]
-    named = tuple(FileFacts(one.path.rpartition("/")[2], one.bytes, one.mtime_ns, one.inode) for one in files)
-    path = first.path
-    return Candidate("pattern", step, path, named, overwritten=step == UNKNOWN_STEP, single=bool(folder) or bool(path))
-
-
-def _group_step(match: "re.Match[str]") -> Optional[int]:
-    if "step" not in match.re.groupindex:
+def _unit(folder: str, tree: _Tree, wanted: str) -> Optional[Candidate]:
+    """The folder as one checkpoint; None: it is none."""
+    files = tuple(tree.below[folder])
+    name = folder.rpartition("/")[2]
+    layout = _layout(name, [one.path for one in files], wanted)
+    if layout is None or (layout.format != wanted and wanted not in ("auto", "folder")):
         return None
-    digits = match.group("step")
-    return int(digits) if digits and digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+    if layout.marks and _PARTS.match(name) and _has_parts(folder.rpartition("/")[0], tree):
+        return None
+    parent, _, _ = folder.rpartition("/")
+    markers = {one for one in tree.markers.get(parent, ()) if folder and names.marks_unfinished(one, name)}
+    markers |= {one for one in tree.markers.get(folder, ()) if names.says_unfinished(one)}
+    step = names.step_of(name) if layout.step_in_name else None
+    return Candidate(
+        layout.format,
+        UNKNOWN_STEP if step is None else step,
+        folder,
+        files,
+        overwritten=not names.has_number(name),
+        marker=min(markers, default=""),
+    )
 
 
-def _folders(listing: Listing, format: str, name_pattern: str) -> List[Candidate]:
-    compiled = re.compile(name_pattern, re.ASCII)
-    found: List[Candidate] = []
-    for folder in listing.folders:
-        match = compiled.match(folder)
-        step = _group_step(match) if match is not None else None
-        if step is not None:
-            found.append(Candidate(format, step, folder, listing.below(folder)))
-    return found
+def _has_parts(folder: str, tree: _Tree) -> bool:
+    """Whether a folder has two or more folders of parts: then it is the checkpoint, not each of them."""
+    return len({first for first in _children(tree.below[folder]) if _PARTS.match(first)}) >= 2
 
 
-def _is_distributed(names: Set[str]) -> bool:
-    return METADATA in names or any(name.endswith(SHARD_SUFFIX) for name in names)
+def _children(files: Iterable[FileFacts]) -> Set[str]:
+    return {one.path.partition("/")[0] for one in files if "/" in one.path}
 
 
-def _compile(text: str) -> "re.Pattern[str]":
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ValueError(f"pattern: not a regular expression: {error}") from error
+def _layout(name: str, paths: Sequence[str], wanted: str) -> Optional[Layout]:
+    """The row that a folder fits; None: it is no checkpoint."""
+    rows = [row for row in LAYOUTS if wanted in ("auto", row.format)]
+    found = next((row for row in rows if row.fits(name, paths)), None)
+    if found is not None and (name or found.format in ("dcp", "accelerate", "deepspeed", "orbax")):
+        return found
+    state = [path for path in paths if _STATE_FILE.search(path)]
+    named = next((row for row in rows if name and row.name != ".*" and row.fits(name, paths, by_name=True)), None)
+    if named is not None and (wanted != "auto" or not state or named.format in ("primus", "megatron")):
+        return named
+    if wanted not in ("auto", "folder") or not state:
+        return None
+    parts = {path.partition("/")[0] for path in paths if "/" in path}
+    if len([part for part in parts if _PARTS.match(part)]) >= 2 and not (parts and _holds_others(name, paths, state)):
+        return Layout("folder")
+    is_one = bool(name) and (names.step_of(name) is not None or bool(_CALLED.match(name)))
+    return Layout("folder") if is_one and not _holds_others(name, paths, state) else None
 
 
-FORMATS: Dict[str, Callable[[Listing, str], List[Candidate]]] = {
-    "primus": _primus,
-    "dcp": _dcp,
-    "megatron": _megatron,
-    "huggingface": _huggingface,
-    "pattern": _pattern,
-}
-"""Every format there is, by its word in profiles."""
+def _holds_others(name: str, paths: Sequence[str], state: Sequence[str]) -> bool:
+    """Whether it only holds folders with steps of their own: `run-0/checkpoint-5`, `epoch_0/step_5`."""
+    if names.announced_step(name) is not None or _NUMBERED.match(name) or any("/" not in path for path in state):
+        return False
+    folders = {part for path in paths for part in path.split("/")[:-1]}
+    return any(part.isdigit() or names.announced_step(part) is not None or _NUMBERED.match(part) for part in folders)

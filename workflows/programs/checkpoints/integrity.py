@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import pickle
 import pickletools
 import struct
 from dataclasses import dataclass
@@ -325,6 +326,15 @@ def _storages(operations: List[Tuple[Any, Any, Any]]) -> Iterator[Tuple[str, int
 
 
 HEADER_LIMIT_BYTES = 256 << 20
+HEAD_BYTES = 512
+WALKED_BYTES = 64 << 20
+"""A larger pickle is only looked at at its end: walking over it would take seconds."""
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+TABLE_MAGIC = bytes.fromhex("57fb808b247547db")
+"""End of a table of TensorFlow (and LevelDB)."""
+LEGACY_MAGIC = bytes.fromhex("6cfc9c46f9206aa85019")
+"""The magic number of `torch.save` before version 1.6, as its first pickle holds it."""
+HOLD_STATE = (".bin", ".tar", ".pkl", ".pickle", ".h5", ".hdf5", ".msgpack", ".ubj", ".distcp", ".index")
 
 
 def probe(path: str) -> str:
@@ -338,24 +348,101 @@ def probe(path: str) -> str:
     check = next((check for suffix, check in CHECKS if name.endswith(suffix)), None)
     if size == 0:
         return "is empty" if check is not None or name.endswith(NEVER_EMPTY) else ""
-    if check is None:
-        return ""
     with open(path, "rb") as file:
+        check = check or _check_by_content(file, name)
         try:
-            check(file, size)
+            if check is not None:
+                check(file, size)
         except UnsoundFileError as error:
             return str(error)
     return ""
 
 
-def _torch(file: BinaryIO, size: int) -> None:
-    """A `torch.save` file: a zip with `data.pkl`, or several pickles as versions before 1.6 wrote it."""
-    if file.read(2) == b"\x80\x02":
+def _check_by_content(file: BinaryIO, name: str) -> Optional[Callable[[BinaryIO, int], None]]:
+    """The check for a file whose name says no format, by its first bytes (a `.pth.tar` or `.bin` of `torch.save`)."""
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if head.startswith(LOCAL_HEADER):
+        return _zip
+    if head.startswith(HDF5_MAGIC):
+        return _hdf5
+    if head[257:262] == b"ustar":
+        return _tar
+    if head[:1] == b"\x80" and 2 <= int.from_bytes(head[1:2], "big") <= 5:
+        return _pickle
+    if name.endswith(HOLD_STATE) and not head.strip(b"\0"):
+        return _zeros
+    return None
+
+
+def _zeros(_file: BinaryIO, _size: int) -> None:
+    raise UnsoundFileError("begins with zeros only: it was never written")
+
+
+def _pickle(file: BinaryIO, size: int) -> None:
+    """A file of the old `torch.save`, or one pickle, which ends with its stop code."""
+    if LEGACY_MAGIC in file.read(HEAD_BYTES):
         check_legacy_torch(file, size)
         return
+    if size > WALKED_BYTES:
+        file.seek(size - 1)
+        whole = file.read(1) == pickle.STOP
+    else:
+        file.seek(0)
+        try:
+            whole = all(operation for operation in pickletools.genops(file))
+        except (ValueError, IndexError, KeyError, OverflowError, UnicodeError, MemoryError):
+            whole = False
+    if not whole:
+        raise UnsoundFileError("is a pickle without its end: it was cut off")
+
+
+def _tar(file: BinaryIO, size: int) -> None:
+    file.seek(max(0, size - 1024))
+    if file.read(1024).strip(b"\0"):
+        raise UnsoundFileError("is a tar archive without its end: it was cut off")
+
+
+def _hdf5(file: BinaryIO, size: int) -> None:
+    head = file.read(64)
+    place = {0: 40, 1: 44, 2: 28, 3: 28}.get(head[8] if len(head) == 64 else -1)
+    if place is None:
+        raise UnsoundFileError("is shorter than an HDF5 header, or of an unknown version")
+    (end,) = struct.unpack_from("<Q", head, place)
+    if end > size:
+        raise UnsoundFileError(f"has {size} bytes where its HDF5 header says {end}: it was cut off")
+
+
+def _ubjson(file: BinaryIO, size: int) -> None:
+    file.seek(size - 1)
+    if file.read(1) != b"}":
+        raise UnsoundFileError("is UBJSON without its end: it was cut off")
+
+
+def _index_of_tensors(file: BinaryIO, size: int) -> None:
+    file.seek(max(0, size - len(TABLE_MAGIC)))
+    if file.read() != TABLE_MAGIC:
+        raise UnsoundFileError("is an index without its end: it was cut off")
+
+
+def _torch(file: BinaryIO, size: int) -> None:
+    """A `torch.save` file: a zip with `data.pkl`, or pickles as versions before 1.6 and plain `pickle` write them."""
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if head[:1] == b"\x80" and 2 <= int.from_bytes(head[1:2], "big") <= 5:
+        _pickle(file, size)
+        return
+    if not head.strip(b"\0"):
+        _zeros(file, size)
+    if not head.startswith(LOCAL_HEADER) and not _may_be_cut_zip(head):
+        return  # a format of the program's own: nothing can be said
     names = [entry.name for entry in entries(whole_file(file))]
     if not any(name.endswith("data.pkl") or name.endswith(".npy") for name in names):
         raise UnsoundFileError("is a zip file without data.pkl")
+
+
+def _may_be_cut_zip(head: bytes) -> bool:
+    return LOCAL_HEADER.startswith(head[: len(LOCAL_HEADER)])
 
 
 def _zip(file: BinaryIO, _size: int) -> None:
@@ -428,6 +515,8 @@ CHECKS: Tuple[Tuple[str, Callable[[BinaryIO, int], None]], ...] = (
     (".npz", _zip),
     (".npy", _npy),
     (".json", _json),
+    (".ubj", _ubjson),
+    (".index", _index_of_tensors),
     (".pt", _torch),
     (".pth", _torch),
     (".ckpt", _torch),

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Set, Tuple, cast
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, cast
 
 from workflows.programs.checkpoints import manifest
-from workflows.programs.checkpoints.formats import METADATA, SHARD_SUFFIX, TRAINER_STATE, UNKNOWN_STEP, Candidate
+from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
+from workflows.programs.checkpoints.formats import METADATA, SHARD_SUFFIX, TRAINER_STATE
 from workflows.programs.checkpoints.integrity import PickleError, storage_needs
 from workflows.programs.checkpoints.manifest import MANIFEST
+from workflows.programs.checkpoints.names import step_of
 
 COMPLETE, PARTIAL, CORRUPT, STALE = "complete", "partial", "corrupt", "stale"
 OK, BAD, ABSENT = "ok", "bad", "absent"
@@ -24,6 +26,17 @@ WEIGHT_FOLDERS = re.compile(r"^(global_step\d+|pytorch_model_fsdp_\d+|pytorch_mo
 OPTIMIZER = re.compile(r"^(optimizer\.(pt|bin)|optimizer_\d+/.+|global_step\d+/.*optim_states.*|global_step\d+/.+)$")
 SCHEDULER = re.compile(r"^(scheduler\.pt|global_step\d+/.+)$")
 RANK_OF_MEGATRON = re.compile(r"^mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?/")
+OWN_METADATA = re.compile(r"^__\d+\.metadata$")
+"""Each rank's own, where ranks saved without speaking to each other."""
+SHARD_OF = re.compile(r"^(.*?)(\d+)-of-(\d+)(.*)$")
+ZERO_SHARD = re.compile(r"^(.*?)zero_pp_rank_(\d+)_(mp_rank_\d+.*)$")
+MODEL_STATES = re.compile(r"^mp_rank_(\d+)_model_states\.pt$")
+NEVER_EMPTY = re.compile(
+    r"\.(?:pt|pth|bin|ckpt|safetensors|npz|pkl|h5|msgpack|ubj|distcp|ocdbt|index)$|\.data-\d+-of-\d+$"
+)
+
+_TELLS_ITS_SIZE = re.compile(r"\.(?:pt|pth|ckpt|safetensors|npz|npy|zip|distcp|json)$")
+"""Files whose own header says how long they are, so that a shorter one is not a cut one."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +52,11 @@ class Evidence:
     broken: Mapping[str, str] = field(default_factory=lambda: {})
     """Fault found by reading a file to its end, by path."""
     tracker: Optional[bytes] = None
-    """Content of Megatron's tracker file."""
+    """Content of the format's tracker file beside it."""
     usual_names: FrozenSet[str] = frozenset()
     """Files (numbers as `#`) that every other candidate of this format has."""
+    usual_bytes: Mapping[str, int] = field(default_factory=lambda: {})
+    """Size of a file where all other candidates have it in that one size, at least two."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +72,11 @@ class Judgement:
 
 def texts_wanted(candidate: Candidate) -> Tuple[str, ...]:
     """Small files whose content the judgement needs."""
-    small = {MANIFEST, METADATA, TRAINER_STATE, *WEIGHT_INDEXES}
-    return tuple(one.path for one in candidate.files if one.path in small)
+    return tuple(one.path for one in candidate.files if _is_small_text(one.path.rpartition("/")[2], one.path))
+
+
+def _is_small_text(name: str, path: str) -> bool:
+    return path in (MANIFEST, TRAINER_STATE) or name.endswith((METADATA, ".index.json"))
 
 
 def shape_of(name: str) -> str:
@@ -68,24 +86,47 @@ def shape_of(name: str) -> str:
 
 def usual_names(candidate: Candidate, others: Tuple[Candidate, ...]) -> FrozenSet[str]:
     """What every other candidate of the same format has, at least two of them."""
-    shapes = [
-        {shape_of(name) for name in other.names()}
+    shapes = [{shape_of(name) for name in other.names()} for other in _alike(candidate, others)]
+    return frozenset(set.intersection(*shapes)) if len(shapes) >= 2 else frozenset()
+
+
+def usual_bytes(candidate: Candidate, others: Tuple[Candidate, ...]) -> Dict[str, int]:
+    """Size by path of what all other candidates of the same format have in one size, at least two of them."""
+    sizes = [{_without_step(one.path, other): one.bytes for one in other.files} for other in _alike(candidate, others)]
+    if len(sizes) < 2:
+        return {}
+    return {
+        one.path: sizes[0][shape]
+        for one in candidate.files
+        for shape in (_without_step(one.path, candidate),)
+        if len({found.get(shape) for found in sizes}) == 1 and shape in sizes[0]
+    }
+
+
+def _alike(candidate: Candidate, others: Tuple[Candidate, ...]) -> List[Candidate]:
+    return [
+        other
         for other in others
         if other.format == candidate.format and other.path != candidate.path and not other.overwritten
     ]
-    if len(shapes) < 2:
-        return frozenset()
-    common = shapes[0]
-    for shape in shapes[1:]:
-        common = common & shape
-    return frozenset(common)
+
+
+def _without_step(path: str, candidate: Candidate) -> str:
+    """A file's path as it would be at any step."""
+    if candidate.step == UNKNOWN_STEP:
+        return path if not candidate.single else shape_of(path)
+    return re.sub(r"\d+", lambda found: "#" if int(found[0]) == candidate.step else found[0], path)
 
 
 def judge(candidate: Candidate, evidence: Evidence) -> Judgement:
     """Whether the candidate is whole, by the rules of its format."""
     if not candidate.files:
         return Judgement(PARTIAL, "the folder is empty")
+    if candidate.marker:
+        return Judgement(PARTIAL, f"{candidate.marker} marks it as unfinished")
     verdict = RULES[candidate.format](candidate, evidence)
+    if verdict.word == COMPLETE and candidate.format != "primus":
+        verdict = next(_against_others(candidate, evidence), verdict)
     if verdict.word == COMPLETE and evidence.broken:
         path, why = min(evidence.broken.items())
         return Judgement(CORRUPT, f"{path}: {why}", BAD)
@@ -124,25 +165,40 @@ def _against_manifest(own_manifest: manifest.Manifest, candidate: Candidate, evi
 
 
 def _judge_dcp(candidate: Candidate, evidence: Evidence) -> Judgement:
-    text = evidence.texts.get(METADATA)
-    if text is None:
-        return Judgement(PARTIAL, f"{METADATA} is missing: the save did not finish")
-    try:
-        needs = storage_needs(text)
-    except PickleError as error:
-        return Judgement(CORRUPT, f"{METADATA}: {error}")
-    sizes = {one.path: one.bytes for one in candidate.files}
-    missing = [path for path in needs if path not in sizes]
+    found = _distributed("", candidate, evidence)
+    return found if found.word != COMPLETE else _by_headers(evidence) or found
+
+
+def _distributed(folder: str, candidate: Candidate, evidence: Evidence) -> Judgement:
+    """The Distributed Checkpoint right in `folder` of the candidate ("" or ending with a slash)."""
+    sizes = {one.path[len(folder) :]: one.bytes for one in candidate.files
+             if one.path.startswith(folder) and "/" not in one.path[len(folder) :]}  # fmt: skip
+    named = METADATA if METADATA in sizes else f"{folder}{METADATA}"
+    own = [name for name in sizes if name == METADATA] or [name for name in sizes if OWN_METADATA.match(name)]
+    if not own:
+        return Judgement(PARTIAL, f"{named} is missing: the save did not finish")
+    needs: Dict[str, int] = {}
+    for name in own:
+        try:
+            needs.update(storage_needs(evidence.texts.get(f"{folder}{name}", b"")))
+        except PickleError as error:
+            return Judgement(CORRUPT, f"{folder}{name}: {error}")
+    return _shards(folder, sizes, needs, own[0])
+
+
+def _shards(folder: str, sizes: Mapping[str, int], needs: Mapping[str, int], metadata: str) -> Judgement:
+    missing = [f"{folder}{path}" for path in needs if path not in sizes]
     if missing:
         return Judgement(PARTIAL, _some_missing(missing, len(needs)))
     for path, least in needs.items():
         if sizes[path] < max(1, least):
-            return Judgement(CORRUPT, f"{path} has {sizes[path]} bytes, {METADATA} needs {least}: it was cut off")
+            why = f"{folder}{path} has {sizes[path]} bytes, {metadata} needs {least}: it was cut off"
+            return Judgement(CORRUPT, why)
     shards = [path for path in sizes if path.endswith(SHARD_SUFFIX)]
     empty = [path for path in shards if sizes[path] == 0]
     if not shards or empty:
-        return Judgement(PARTIAL, f"{empty[0]} is empty" if empty else f"no {SHARD_SUFFIX} file")
-    return _by_headers(evidence) or Judgement(COMPLETE, f"{len(shards)} shards")
+        return Judgement(PARTIAL, f"{folder}{empty[0]} is empty" if empty else f"no {SHARD_SUFFIX} file")
+    return Judgement(COMPLETE, f"{len(shards)} shards")
 
 
 def _judge_megatron(candidate: Candidate, evidence: Evidence) -> Judgement:
@@ -152,7 +208,7 @@ def _judge_megatron(candidate: Candidate, evidence: Evidence) -> Judgement:
     if named is not None and candidate.step > named:
         return Judgement(PARTIAL, f"the tracker file names {named}: this save did not finish, or was rolled back")
     names = candidate.names()
-    content = _judge_dcp(candidate, evidence) if METADATA in names else _judge_model_parallel(candidate)
+    content = _distributed("", candidate, evidence) if METADATA in names else _judge_model_parallel(candidate)
     if content.word != COMPLETE:
         return content
     if METADATA in names and not {"common.pt", "metadata.json"} <= names:
@@ -215,33 +271,147 @@ def _of_huggingface(candidate: Candidate, evidence: Evidence) -> Iterator[Judgem
     for one in candidate.files:
         if one.bytes == 0 and one.path.endswith((".pt", ".bin", ".pth")):
             yield Judgement(CORRUPT, f"{one.path} is empty")
-    for shape in sorted(evidence.usual_names - {shape_of(name) for name in names}):
-        yield Judgement(PARTIAL, f"{shape} is missing, all others have it")
 
 
 def _missing_weights(names: Set[str], texts: Mapping[str, bytes]) -> str:
     """What is missing of the weights, or ""."""
     for index in WEIGHT_INDEXES:
         if index in names:
-            shards = _parse_object(texts.get(index, b"")).get("weight_map")
-            if not isinstance(shards, dict) or not shards:
-                return f"{index} names no shards"
-            wanted = {str(name) for name in cast("Dict[str, Any]", shards).values()}
-            lacking = sorted(wanted - names)
-            return _some_missing(lacking, len(wanted)) if lacking else ""
+            return _missing_shards(index, names, texts)
     if any(name in names for name in WEIGHT_FILES) or any(WEIGHT_FOLDERS.match(name) for name in names):
         return ""
     return "the weights are missing"
+
+
+def _missing_shards(index: str, names: Set[str], texts: Mapping[str, bytes]) -> str:
+    """What is missing of the files that an index names, or ""."""
+    shards = _parse_object(texts.get(index, b"")).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        return f"{index} names no shards"
+    folder = index[: len(index) - len(index.rpartition("/")[2])]
+    wanted = {f"{folder}{name}" for name in cast("Dict[str, Any]", shards).values()}
+    lacking = sorted(wanted - names)
+    return _some_missing(lacking, len(wanted)) if lacking else ""
+
+
+def _judge_folder(candidate: Candidate, evidence: Evidence) -> Judgement:
+    """A folder of any files: each one whole, and all that belong together there."""
+    found = next(_of_folder(candidate, evidence), None)
+    return (
+        found or _by_headers(evidence) or Judgement(COMPLETE, f"{len(candidate.files)} files, their headers readable")
+    )
+
+
+def _of_folder(candidate: Candidate, evidence: Evidence) -> Iterator[Judgement]:
+    names = candidate.names()
+    for one in candidate.files:
+        if one.bytes == 0 and NEVER_EMPTY.search(one.path):
+            yield Judgement(CORRUPT, f"{one.path} is empty")
+    for folder in sorted({name.rpartition("/")[0] for name in names if name.endswith((SHARD_SUFFIX, METADATA))}):
+        found = _distributed(f"{folder}/" if folder else "", candidate, evidence)
+        if found.word != COMPLETE:
+            yield found
+    for index in sorted(name for name in names if name.endswith(".index.json")):
+        lacking = _missing_shards(index, names, evidence.texts)
+        if lacking:
+            yield Judgement(PARTIAL, lacking)
+    lacking = _missing_numbered(names)
+    if lacking:
+        yield Judgement(PARTIAL, f"{lacking} is missing")
+
+
+def _missing_numbered(names: Set[str]) -> str:
+    """First file of `…<i>-of-<n>…` that is missing, counted from 0 or 1; "": none."""
+    for match in filter(None, map(SHARD_OF.match, sorted(names))):
+        head, digits, total, tail = match.groups()
+        width, count = len(digits), int(total)
+        first = 0 if f"{head}{0:0{width}}-of-{total}{tail}" in names else 1
+        for number in range(first, min(first + count, int(digits) + count + 1)):
+            name = f"{head}{number:0{width}}-of-{total}{tail}"
+            if name not in names:
+                return name
+    return ""
+
+
+def _judge_accelerate(candidate: Candidate, evidence: Evidence) -> Judgement:
+    if "random_states_0.pkl" not in candidate.names():
+        return Judgement(PARTIAL, "random_states_0.pkl, which is written last, is missing: the save did not finish")
+    return _judge_folder(candidate, evidence)
+
+
+def _judge_deepspeed(candidate: Candidate, evidence: Evidence) -> Judgement:
+    tag = (evidence.tracker or b"").decode("utf-8", "replace").strip()
+    named = step_of(tag) if tag else None
+    if named is not None and candidate.step > named:
+        return Judgement(PARTIAL, f"`latest` names {tag}: this save did not finish, or was rolled back")
+    names = candidate.names()
+    if not any(name.endswith("model_states.pt") for name in names):
+        return Judgement(PARTIAL, "the model's states are missing")
+    lacking = _missing_zero_shard(names)
+    if lacking:
+        return Judgement(PARTIAL, f"{lacking} is missing")
+    return _judge_folder(candidate, evidence)
+
+
+def _missing_zero_shard(names: Set[str]) -> str:
+    """First rank's shard that is missing between others, for every model-parallel rank and kind of states."""
+    models = {match.group(1) for match in map(MODEL_STATES.match, names) if match is not None}
+    kinds: Dict[str, Set[Tuple[int, str, str]]] = {}
+    for name in names:
+        match = ZERO_SHARD.match(name)
+        if match is not None:
+            tail = re.sub(r"^mp_rank_\d+", "mp_rank_{}", match.group(3))
+            model = re.match(r"mp_rank_(\d+)", match.group(3))
+            models.add(model.group(1) if model else "00")
+            kinds.setdefault(f"{match.group(1)}zero_pp_rank_{{}}_{tail}", set()).add((int(match.group(2)), name, tail))
+    for kind, found in sorted(kinds.items()):
+        for rank in range(1 + max(rank for rank, _, _ in found)):
+            for model in sorted(models):
+                if kind.format(rank, model) not in names:
+                    return kind.format(rank, model)
+    counts = {kind: len(found) for kind, found in kinds.items()}
+    least, most = min(counts.items(), key=lambda one: one[1], default=("", 0)), max(counts.values(), default=0)
+    return least[0].format(most - 1, "00") if least[1] < most else ""
+
+
+def _judge_orbax(candidate: Candidate, evidence: Evidence) -> Judgement:
+    """Orbax renames a folder when all is written; arrays of `d` need the manifest beside it."""
+    names = candidate.names()
+    for data in sorted(name for name in names if name.startswith("d/") or "/d/" in name):
+        folder = data[: data.rindex("d/")]
+        if f"{folder}manifest.ocdbt" not in names:
+            return Judgement(PARTIAL, f"{folder}manifest.ocdbt is missing")
+    if not any(name.rpartition("/")[2] not in ("_CHECKPOINT_METADATA", "commit_success.txt") for name in names):
+        return Judgement(PARTIAL, "it holds no item: the save did not finish")
+    return _judge_folder(candidate, evidence)
+
+
+def _judge_tensorflow(candidate: Candidate, evidence: Evidence) -> Judgement:
+    names = candidate.names()
+    if not any(name.endswith(".index") for name in names):
+        return Judgement(PARTIAL, "its index is missing: the save did not finish")
+    return _judge_folder(candidate, evidence)
 
 
 def _judge_pattern(candidate: Candidate, evidence: Evidence) -> Judgement:
     empty = [one.path for one in candidate.files if one.bytes == 0]
     if empty:
         return Judgement(CORRUPT, f"{empty[0]} is empty")
-    unusual = sorted(evidence.usual_names - {shape_of(name) for name in candidate.names()})
-    if unusual and candidate.step != UNKNOWN_STEP:
-        return Judgement(PARTIAL, f"{unusual[0]} is missing, all others have it")
+    lacking = _missing_numbered(candidate.names())
+    if lacking:
+        return Judgement(PARTIAL, f"{lacking} is missing")
     return _by_headers(evidence) or Judgement(COMPLETE, "its header is readable")
+
+
+def _against_others(candidate: Candidate, evidence: Evidence) -> Iterator[Judgement]:
+    """What differs from the run's other checkpoints, which must be at least two and agree."""
+    if not candidate.overwritten:
+        for shape in sorted(evidence.usual_names - {shape_of(name) for name in candidate.names()}):
+            yield Judgement(PARTIAL, f"{shape} is missing, all others have it")
+    for one in candidate.files:
+        usual = evidence.usual_bytes.get(one.path, 0)
+        if one.bytes < usual and not _TELLS_ITS_SIZE.search(one.path):
+            yield Judgement(PARTIAL, f"{one.path} has {one.bytes} bytes, in all others {usual}: it was cut off")
 
 
 def _by_headers(evidence: Evidence) -> Optional[Judgement]:
@@ -272,6 +442,11 @@ RULES: Dict[str, Callable[[Candidate, Evidence], Judgement]] = {
     "dcp": _judge_dcp,
     "megatron": _judge_megatron,
     "huggingface": _judge_huggingface,
+    "accelerate": _judge_accelerate,
+    "deepspeed": _judge_deepspeed,
+    "orbax": _judge_orbax,
+    "tensorflow": _judge_tensorflow,
+    "folder": _judge_folder,
     "pattern": _judge_pattern,
 }
 """By the format's word."""

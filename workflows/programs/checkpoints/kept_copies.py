@@ -6,13 +6,15 @@ A copy keeps a proven checkpoint that the trainer is about to overwrite.
 from __future__ import annotations
 
 import fcntl
+import filecmp
 import os
 import shutil
 from dataclasses import dataclass, replace
 from typing import Collection, List, Sequence, Tuple
 
 from workflows.programs.checkpoints import proofs
-from workflows.programs.checkpoints.formats import UNKNOWN_STEP, FileFacts, file_facts
+from workflows.programs.checkpoints.candidate import UNKNOWN_STEP
+from workflows.programs.checkpoints.listing import FileFacts, file_facts, list_files
 from workflows.wire import FileRecord, Proof
 
 NO_LIMIT = -1
@@ -80,12 +82,14 @@ def keep_copy(folder: str, run_dir: str, proof: Proof) -> Proof:
     Raises:
         OSError: the storage refused; nothing is left behind under the final name.
     """
-    final = os.path.join(run_dir, proofs.COPIES_FOLDER, proofs.step_name(proof.step))
-    unfinished = f"{final}.unfinished"
+    place = os.path.join(run_dir, proofs.COPIES_FOLDER, proofs.name_of(run_dir, proof))
+    name = os.path.basename(proof.path)
+    final = os.path.join(place, name) if os.path.abspath(proof.path) == os.path.abspath(folder) else place
+    unfinished = f"{place}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
-    os.makedirs(unfinished)
+    inside = os.path.join(unfinished, os.path.relpath(final, place))
     for record in proof.files:
-        _copy(os.path.join(folder, record.path), os.path.join(unfinished, record.path))
+        _copy(os.path.join(folder, record.path), os.path.join(inside, record.path))
     if any(
         file_facts(folder, record.path) != FileFacts(record.path, record.bytes, record.mtime_ns, record.inode)
         for record in proof.files
@@ -94,14 +98,57 @@ def keep_copy(folder: str, run_dir: str, proof: Proof) -> Proof:
         return proof
     kept: List[FileRecord] = []
     for record in proof.files:
-        facts = file_facts(unfinished, record.path)
+        facts = file_facts(inside, record.path)
         if facts is not None:
             path = proofs.COPY_RECORD_PREFIX + record.path
             kept.append(FileRecord(path, facts.bytes, facts.mtime_ns, facts.inode, record.sha256))
-    shutil.rmtree(final, ignore_errors=True)
-    os.rename(unfinished, final)
-    path = os.path.join(final, proof.files[0].path)
+    shutil.rmtree(place, ignore_errors=True)
+    os.rename(unfinished, place)
+    path = final if final != place else os.path.join(place, proof.files[0].path)
     return replace(proof, kept_path=path, files=[*proof.files, *kept])
+
+
+def put_back(directory: str, run_dir: str, kept_path: str) -> str:
+    """Put our copy back under the trainer's own name in `directory`; that path.
+
+    What lies there (cut off, or too new for a roll-back) is kept beside it under a hidden name. A new copy is made, so
+    that ours stays when the trainer overwrites the other. Done again, it changes nothing that is the same already.
+
+    Raises:
+        OSError: the storage refused; the trainer's name then holds what it held, or the whole copy.
+    """
+    proof = next((one for one in proofs.read_proofs(run_dir) if _is_copy(one, kept_path)), None)
+    own_path = proof.path if proof is not None else kept_path
+    root, name = os.path.abspath(directory), os.path.basename(own_path)
+    if f"/{os.path.basename(root)}/" in own_path and proof is not None:
+        name = own_path.rpartition(f"/{os.path.basename(root)}/")[2]
+    is_folder = os.path.isdir(kept_path)
+    if is_folder and name == os.path.basename(root):
+        root = os.path.dirname(root)  # the folder itself is the checkpoint
+    source = kept_path if is_folder else os.path.dirname(kept_path)
+    target = os.path.join(root, name) if is_folder else os.path.dirname(os.path.join(root, name))
+    for one in list_files(source).files:
+        if not _is_same(os.path.join(source, one.path), os.path.join(target, one.path)):
+            _replace(os.path.join(source, one.path), os.path.join(target, one.path))
+    return os.path.join(root, name)
+
+
+def _is_copy(proof: Proof, kept_path: str) -> bool:
+    end = kept_path.rpartition(f"/{proofs.COPIES_FOLDER}/")[2]
+    return bool(proof.kept_path) and proof.kept_path.endswith(f"/{proofs.COPIES_FOLDER}/{end}")
+
+
+def _is_same(source: str, target: str) -> bool:
+    return os.path.isfile(target) and not os.path.islink(target) and filecmp.cmp(source, target, shallow=False)
+
+
+def _replace(source: str, target: str) -> None:
+    folder, name = os.path.split(target)
+    unfinished = os.path.join(folder, f".{name}.unfinished")
+    _copy(source, unfinished)
+    if os.path.lexists(target):
+        os.replace(target, os.path.join(folder, f".{name}.put-aside"))
+    os.replace(unfinished, target)
 
 
 def prune_copies(run_dir: str, keep: int) -> List[str]:
@@ -113,7 +160,7 @@ def prune_copies(run_dir: str, keep: int) -> List[str]:
     kept = [
         OwnCopy(
             proof.step,
-            os.path.join(run_dir, proofs.COPIES_FOLDER, proofs.step_name(proof.step)),
+            _folder_of(run_dir, proof.kept_path),
             proof.verdict == "pass",
         )
         for proof in proofs.read_proofs(run_dir)
@@ -125,7 +172,14 @@ def prune_copies(run_dir: str, keep: int) -> List[str]:
     return gone
 
 
+def _folder_of(run_dir: str, kept_path: str) -> str:
+    """The folder of one copy, `kept/step-<n>`, wherever the storage is mounted here."""
+    rest = kept_path.rpartition(f"/{proofs.COPIES_FOLDER}/")[2]
+    return os.path.join(run_dir, proofs.COPIES_FOLDER, rest.partition("/")[0])
+
+
 def _copy(source: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(source, "rb") as old, open(target, "wb") as new:
         try:
             fcntl.ioctl(new.fileno(), FICLONE, old.fileno())

@@ -9,11 +9,13 @@ there. Names of runs are unique only within one ledger, and many ledgers may sha
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from workflows.programs.checkpoints.formats import UNKNOWN_STEP, Candidate, FileFacts
+from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
+from workflows.programs.checkpoints.listing import FileFacts
 from workflows.programs.runtime.files import write_atomically
 from workflows.wire import FileRecord, Proof, from_json, to_json
 
@@ -70,12 +72,13 @@ def to_records(files: Iterable[FileFacts], digests: Mapping[str, str], prefix: s
     ]
 
 
-def proof_of(candidate: Candidate, proofs: Sequence[Proof], kept: bool) -> Optional[Proof]:
-    """The latest proof about the candidate.
+def proof_of(root: str, candidate: Candidate, proofs: Sequence[Proof], kept: bool) -> Optional[Proof]:
+    """The latest proof about the candidate, whose path is relative to `root`.
 
     Paths are compared by their end: the same storage may be mounted elsewhere here than where it was proven.
     """
-    end = "/" + (f"{COPIES_FOLDER}/{candidate.path}" if kept else candidate.path)
+    path = candidate.path or os.path.basename(os.path.abspath(root))
+    end = "/" + (f"{COPIES_FOLDER}/{path}" if kept else path)
     about = [proof for proof in proofs if (proof.kept_path if kept else proof.path).endswith(end)]
     return max(about, key=lambda proof: proof.at, default=None)
 
@@ -91,19 +94,34 @@ def read_proofs(run_dir: str) -> Tuple[Proof, ...]:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
     except FileNotFoundError:
         return ()
-    found: List[Proof] = []
-    for name in names:
-        try:
-            with open(os.path.join(folder, name), "rb") as file:
-                found.append(from_json(Proof, file.read()))
-        except (ValueError, FileNotFoundError, RecursionError):
-            continue
-    return tuple(found)
+    found = (_read_proof(os.path.join(folder, name)) for name in names)
+    return tuple(proof for proof in found if proof is not None)
+
+
+def _read_proof(path: str) -> Optional[Proof]:
+    try:
+        with open(path, "rb") as file:
+            return from_json(Proof, file.read())
+    except (ValueError, FileNotFoundError, RecursionError):
+        return None
 
 
 def step_name(step: int) -> str:
     """Name of a step's proof and folder; one name for all whose step nobody knows."""
     return "step-unknown" if step == UNKNOWN_STEP else f"step-{step}"
+
+
+def name_of(run_dir: str, proof: Proof) -> str:
+    """Name of a proof's file and of its copy's folder: of its step, and of its path where another one has that step.
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    name = step_name(proof.step)
+    other = _read_proof(os.path.join(run_dir, FOLDER, f"{name}.json"))
+    if other is None or other.path == proof.path:
+        return name
+    return f"{name}-{hashlib.sha256(proof.path.encode()).hexdigest()[:8]}"
 
 
 def write_proof(run_dir: str, proof: Proof) -> None:
@@ -114,7 +132,7 @@ def write_proof(run_dir: str, proof: Proof) -> None:
     """
     folder = os.path.join(run_dir, FOLDER)
     os.makedirs(folder, exist_ok=True)
-    write_atomically(os.path.join(folder, f"{step_name(proof.step)}.json"), to_json(proof).encode() + b"\n")
+    write_atomically(os.path.join(folder, f"{name_of(run_dir, proof)}.json"), to_json(proof).encode() + b"\n")
 
 
 def claim_folder(run_dir: str, ledger: str) -> str:

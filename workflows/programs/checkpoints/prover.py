@@ -21,13 +21,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from workflows.programs.checkpoints import formats
+from workflows.programs.checkpoints import listing as listings
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
-from workflows.programs.checkpoints.examine import NEEDED, NEVER, CheckpointFinding, examine, folder_of, read_small
-from workflows.programs.checkpoints.formats import TRACKER, UNKNOWN_STEP, Candidate, FileFacts, Listing, find_candidates
-from workflows.programs.checkpoints.inventory import reported_step
-from workflows.programs.checkpoints.judge import COMPLETE, CORRUPT, Evidence, usual_names
+from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
+from workflows.programs.checkpoints.examine import NEEDED, NEVER, CheckpointFinding, examine, folder_of
+from workflows.programs.checkpoints.formats import find_candidates
+from workflows.programs.checkpoints.inventory import ReportedSteps, true_step
+from workflows.programs.checkpoints.judge import COMPLETE, CORRUPT, Evidence, usual_bytes, usual_names
 from workflows.programs.checkpoints.kept_copies import keep_copy, prune_copies
+from workflows.programs.checkpoints.listing import FileFacts, Listing
 from workflows.programs.runtime import flags
 from workflows.wire import CheckpointSeen, Proof, line
 
@@ -220,10 +222,9 @@ class Prover:
         if listing == before and all(one.settled for one in self._memory.values()):
             return []
         candidates = find_candidates(listing, self.options.format, self.options.pattern)
-        tracker = read_small(os.path.join(self.options.directory, TRACKER))
         proofs = checkpoints_proofs.read_proofs(self.options.run_dir)
         memory = {one.path: remember(self._memory.get(one.path), one.files, not asked) for one in candidates}
-        due = {one.path: Evidence(tracker=tracker, usual_names=usual_names(one, candidates))
+        due = {one.path: Evidence(usual_names=usual_names(one, candidates), usual_bytes=usual_bytes(one, candidates))
                for one in candidates if is_at_rest(one, memory[one.path])}  # fmt: skip
         self._report_complete([(one, due[one.path]) for one in candidates if one.path in due], proofs)
         seen: List[CheckpointSeen] = []
@@ -269,7 +270,7 @@ class Prover:
                 return True
             return False
 
-        fresh = formats.list_files(self.options.directory, skip)
+        fresh = listings.list_files(self.options.directory, skip)
         self._places = places
         self._known = fresh.merge_earlier(self._known, skipped)
         return self._known
@@ -287,7 +288,7 @@ class Prover:
 
     def _proof(self, candidate: Candidate, proofs: Proofs) -> Optional[Proof]:
         """What was proven about it as it is; None: nothing."""
-        known = checkpoints_proofs.proof_of(candidate, proofs, kept=False)
+        known = checkpoints_proofs.proof_of(self.options.directory, candidate, proofs, kept=False)
         if known is None:
             return None
         records = checkpoints_proofs.records_of(known, kept=False)
@@ -327,9 +328,7 @@ class Prover:
         return f"after the first NaN (step {self.first_nan_step})"
 
     def _step(self, candidate: Candidate) -> int:
-        if candidate.step != UNKNOWN_STEP and not self.options.counter_restarts:
-            return candidate.step
-        return reported_step(self.options.run_dir, candidate.newest_mtime_ns())
+        return true_step(candidate, None, ReportedSteps(self.options.run_dir), self.options.counter_restarts)
 
 
 def run(prover: Prover, source: LineInput, voice: ReportOutput) -> None:

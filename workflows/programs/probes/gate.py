@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Callable, List, Mapping
 
-from workflows.programs.checkpoints.formats import storage_is_there
+from workflows.programs.checkpoints.listing import storage_is_there
 from workflows.programs.probes import gpu_count, kernel_log, measure, verdicts
 from workflows.programs.probes.node import read
 from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, Check, at_least, at_most

@@ -31,9 +31,15 @@ from tests.support.builders.checkpoint_samples import (
 )
 from tests.support.cases.rows import rows
 from workflows.programs.checkpoints import integrity, kept_copies, manifest
-from workflows.programs.checkpoints.formats import find_candidates, list_files
+from workflows.programs.checkpoints.formats import find_candidates
 from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints, survey
 from workflows.programs.checkpoints.kept_copies import OwnCopy, ResumeLimits
+from workflows.wire import CheckpointState
+from workflows.programs.checkpoints.listing import list_files
+
+
+def states_of(folder: str, run: str, *request: str, **more: Any) -> list[CheckpointState]:
+    return list_checkpoints(SurveyRequest(folder, run, *request, **more))
 
 
 def word_of(folder: Path, **request: Any) -> tuple[str, str]:
@@ -46,7 +52,7 @@ def word_of(folder: Path, **request: Any) -> tuple[str, str]:
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_a_whole_checkpoint_of_each_kind_is_recognised_by_content(kind: str, tmp_path: Path) -> None:
     put(tmp_path / "ck", SAMPLES[kind](20))
-    [state] = list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))
+    [state] = states_of(str(tmp_path / "ck"), str(tmp_path / "run"))
     assert (state.usable, state.would_resume, state.complete) == (True, True, True), state
     assert state.step == (20 if kind != "one_file" else -1)
     assert state.format == {
@@ -77,7 +83,7 @@ def test_each_file_of_each_kind_is_needed_whole(kind: str, change: str, tmp_path
         damaged = {"delete": None, "empty": b"", "cut": cut(data)}[change]
         files = {**whole, name: damaged} if damaged is not None else {k: v for k, v in whole.items() if k != name}
         put(tmp_path / f"{number}", files)
-        states = list_checkpoints(str(tmp_path / f"{number}"), str(tmp_path / "run"))
+        states = states_of(str(tmp_path / f"{number}"), str(tmp_path / "run"))
         assert not any(state.usable for state in states), (name, states)
 
 
@@ -122,7 +128,7 @@ CASES: list[tuple[str, Callable[[], Files], str, str]] = [
     ("a cut safetensors file", lambda: {"model-20.safetensors": safetensors_file()[:-1]}, "corrupt", "safetensors header says"),
     ("a cut array file", lambda: {"model-20.npz": torch_file()[:40]}, "corrupt", "cut off"),
     ("an empty file", lambda: {"model-20.pt": b""}, "corrupt", "is empty"),
-    ("a file that only starts as an old torch file", lambda: {"model-20.pt": b"\x80\x02" + b"x" * 100}, "corrupt", "of the old kind"),
+    ("a file that only starts as an old torch file", lambda: {"model-20.pt": b"\x80\x02" + b"x" * 100}, "corrupt", "a pickle without its end"),
     ("an old torch file", lambda: {"model-20.pt": old_torch_file()}, "complete", "header is readable"),
     ("an old torch file cut inside a tensor", lambda: {"model-20.pt": old_torch_file()[:-1]}, "corrupt", "inside of its tensor 1"),
     ("an old torch file cut before a tensor", lambda: {"model-20.pt": old_torch_file()[:-20]}, "corrupt", "before its tensors"),
@@ -139,14 +145,14 @@ def test_what_is_wrong_is_said(files: Callable[[], Files], word: str, why: str, 
 
 def test_a_bad_newest_one_is_passed_over_with_its_reason(tmp_path: Path) -> None:
     put(tmp_path / "ck", primus(20) | primus(40) | without(primus(60), "shard-0.npz"))
-    states = list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))
+    states = states_of(str(tmp_path / "ck"), str(tmp_path / "run"))
     assert [(one.step, one.would_resume) for one in states] == [(60, False), (40, True), (20, False)]
     assert states[0].why == "shard-0.npz is missing"
 
 
 def test_limits_never_let_a_resume_go_forward(tmp_path: Path) -> None:
     put(tmp_path / "ck", primus(20) | primus(40) | primus(60) | primus(80))
-    states = list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"), max_step=65, excluded=["60", "x/step-40"])
+    states = states_of(str(tmp_path / "ck"), str(tmp_path / "run"), limits=ResumeLimits(65, ("60", "x/step-40")))
     assert [one.step for one in states if one.would_resume] == [40]
     assert "rolled back" in states[0].why
     assert "could not resume" in states[1].why
@@ -154,7 +160,7 @@ def test_limits_never_let_a_resume_go_forward(tmp_path: Path) -> None:
 
 def test_an_unfinished_save_of_ours_is_no_candidate(tmp_path: Path) -> None:
     put(tmp_path / "ck", {".step-40.unfinished/shard-0.npz": b"x"} | primus(20))
-    assert [one.step for one in list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
+    assert [one.step for one in states_of(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
 
 
 @rows("programs/checkpoints/checkpoints")
@@ -167,16 +173,16 @@ def test_single_files_by_pattern(name: str, pattern: str, step: int | None, tmp_
 
 def test_a_wrong_pattern_or_format_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="pattern: not a regular expression"):
-        list_checkpoints(str(tmp_path), str(tmp_path), "pattern", "(")
+        states_of(str(tmp_path), str(tmp_path), "pattern", "(")
     with pytest.raises(ValueError, match="format: 'zip' is not one of auto, none, primus"):
-        list_checkpoints(str(tmp_path), str(tmp_path), "zip")
-    assert list_checkpoints(str(tmp_path), str(tmp_path), "none") == []
+        states_of(str(tmp_path), str(tmp_path), "zip")
+    assert states_of(str(tmp_path), str(tmp_path), "none") == []
 
 
 def test_files_beside_folders_are_no_checkpoints_unless_a_pattern_says_so(tmp_path: Path) -> None:
     put(tmp_path / "ck", primus(20) | numbered_file(99))
-    assert [one.step for one in list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
-    both = list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"), pattern=r"model_(?P<step>\d+)\.pt")
+    assert [one.step for one in states_of(str(tmp_path / "ck"), str(tmp_path / "run"))] == [20]
+    both = states_of(str(tmp_path / "ck"), str(tmp_path / "run"), pattern=r"model_(?P<step>\d+)\.pt")
     assert [one.step for one in both] == [99, 20]
 
 
@@ -187,7 +193,7 @@ def test_the_step_of_an_overwritten_file_is_the_last_one_reported_before_it_was_
         "a1/trainer-0/steps.jsonl": b'{"step": 10, "at": 999.0}\n{"step": 20, "at": 1000.0}\n{"step": 30, "at": 1001.0}\n',
         "a2/trainer-0/steps.jsonl": b'{"step": 21, "at": 1500.0}\nnonsense\n',
     })  # fmt: skip
-    assert list_checkpoints(str(tmp_path / "ck"), str(tmp_path / "run"))[0].step == 20
+    assert states_of(str(tmp_path / "ck"), str(tmp_path / "run"))[0].step == 20
 
 
 def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.support.builders.checkpoint_samples import SAMPLES, Files, npy_file, put, safetensors_file, torch_file
 from workflows.programs.checkpoints import choose, integrity, kept_copies, manifest, prover
 from workflows.programs.checkpoints.integrity import PickleError, storage_needs
-from workflows.programs.checkpoints.inventory import list_checkpoints
-from workflows.programs.checkpoints.kept_copies import OwnCopy
+from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints
+from workflows.programs.checkpoints.kept_copies import OwnCopy, ResumeLimits
 
 WORDS = {"pass", "fail", "unknown"}
 SEVERAL = settings(max_examples=260, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -84,9 +84,8 @@ def test_a_roll_back_never_goes_forward(steps: list[int], max_step: int, exclude
     with folder() as run:
         for step in steps:
             put(run / "checkpoints", SAMPLES["primus"](step))
-        states = list_checkpoints(
-            str(run / "checkpoints"), str(run), max_step=max_step, excluded=[str(step) for step in excluded]
-        )
+        limits = ResumeLimits(max_step, tuple(str(step) for step in excluded))
+        states = list_checkpoints(SurveyRequest(str(run / "checkpoints"), str(run), limits=limits))
     allowed = [step for step in steps if (max_step == -1 or step <= max_step) and step not in excluded]
     assert [one.step for one in states if one.would_resume] == sorted(allowed, reverse=True)[:1]
     assert [one.step for one in states] == sorted(steps, reverse=True)

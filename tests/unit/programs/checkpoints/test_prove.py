@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.builders.checkpoint_samples import dcp, numbered_file, one_file, primus, put
 from workflows.programs.checkpoints import kept_copies, proofs
 from workflows.programs.checkpoints import prover as checkpoints_prover
-from workflows.programs.checkpoints.formats import FileFacts
+from workflows.programs.checkpoints.listing import FileFacts
 from workflows.wire import CheckpointSeen, Proof, from_json, from_line
 
 ROOT = Path(__file__).parents[4]

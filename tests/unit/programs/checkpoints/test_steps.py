@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workflows.programs.checkpoints.formats import UNKNOWN_STEP
+from workflows.programs.checkpoints.candidate import UNKNOWN_STEP
 from workflows.programs.checkpoints.inventory import reported_step
 
 EVERY_SECOND = [(step, 100.0 + step) for step in range(1, 9)]
