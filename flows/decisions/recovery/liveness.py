@@ -17,7 +17,6 @@ from workflows.model.liveness import CALM, LOOK_SECONDS
 from workflows.model.records import IncidentRecord, Story
 from workflows.programs.coordinator.hang_watch import SECOND_WINDOW, HangLimits
 from workflows.programs.launcher.options import STEPLESS
-from workflows.status import RestartInPlace
 
 LOOKS = 2
 """One look says where a gang is, two say whether it goes on."""
@@ -213,23 +212,6 @@ def started_over(facts: CoordinatorFacts, run: RunProfile) -> str:
     """Which restart in place did not go on from its checkpoint, and how that is known; "": all did, as far as known."""
     for restart in facts.news.restarts:
         proof, why = prove_resume(restart.resume_step, restart.first_step, run.checkpoint, run.progress.every_steps)
-        if proof is VerdictWord.FAIL and not _further(restart, run.progress.every_steps) and not _joined(restart):
+        if proof is VerdictWord.FAIL:
             return f"restart in place {restart.number}: {why}"
     return ""
-
-
-def _joined(restart: RestartInPlace) -> bool:
-    """A replica group that begins again may take its state from one that trained on: then it goes on further on."""
-    first, resumed = restart.first_step, restart.resume_step or 0
-    return restart.alone and first is not None and first > resumed
-
-
-def _further(restart: RestartInPlace, every_steps: int) -> bool:
-    """Nothing was lost: it went on from a newer checkpoint than was proven, as programs do that look for it themselves.
-
-    What it cannot have is a step that the gang had not reached.
-    """
-    resumed, first, reached = restart.resume_step, restart.first_step, restart.step
-    if resumed is None or first is None or reached is None:
-        return False
-    return resumed + every_steps < first <= reached + every_steps

@@ -188,7 +188,7 @@ def _unit(folder: str, tree: _Tree, wanted: str) -> Optional[Candidate]:
         UNKNOWN_STEP if step is None else step,
         folder,
         files,
-        overwritten=not names.has_number(name),
+        overwritten=names.is_written_again(name),
         marker=min(markers, default=""),
     )
 

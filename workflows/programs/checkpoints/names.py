@@ -120,6 +120,7 @@ _NO_STEP = words_in(
     "score val layers heads dim hidden"
 )
 """Words before a number that is no step."""
+_EPOCHS = words_in("epoch epochs ep e")
 _OF_CHECKPOINTS = words_in(
     "checkpoint checkpoints ckpt ckpts chkpt cp model state weights params net snapshot save resume s"
 )
@@ -163,8 +164,18 @@ def announced_step(name: str) -> Optional[int]:
     return None
 
 
+def is_written_again(name: str) -> bool:
+    """Whether each save writes this name again: nothing in it counts steps, epochs or saves."""
+    tokens = _tokens(_DATE.sub("_", _SUFFIXES.sub("", name)))
+    numbers = [at for at, token in enumerate(tokens) if token.number is not None]
+    counts_epochs = any(
+        tokens[at - 1].word in _EPOCHS or (at >= 2 and tokens[at - 2].word in _EPOCHS) for at in numbers if at
+    )
+    return step_of(name) is None and not counts_epochs and not any(_may_be_step(tokens, at) for at in numbers)
+
+
 def has_number(name: str) -> bool:
-    """Whether any digit stands in the name before its suffix: without one it is written again with each save."""
+    """Whether any digit stands in the name before its suffix."""
     return any(letter.isdigit() for letter in _SUFFIXES.sub("", name))
 
 

@@ -92,7 +92,7 @@ def tensorflow_files(listing: Listing) -> List[Candidate]:
                 UNKNOWN_STEP if step is None else step,
                 prefix,
                 tuple(_named(one) for one in files),
-                overwritten=not names.has_number(prefix.rpartition("/")[2]),
+                overwritten=names.is_written_again(prefix.rpartition("/")[2]),
                 single=True,
             )
         )
@@ -143,7 +143,7 @@ def _join_parts(found: "Dict[Tuple[str, str], List[FileFacts]]") -> List[List[Fi
 def _candidate(files: List[FileFacts], step: Optional[int], overwritten: Optional[bool] = None) -> Candidate:
     """One checkpoint of single files, the first of which a trainer is told."""
     first = files[0]
-    again = not names.has_number(first.path.rpartition("/")[2]) if overwritten is None else overwritten
+    again = names.is_written_again(first.path.rpartition("/")[2]) if overwritten is None else overwritten
     return Candidate(
         "pattern",
         UNKNOWN_STEP if step is None else step,
