@@ -42,7 +42,9 @@ SETTLE_SECONDS = 0.3
 busy machine takes longer to report that. Only a program's own error waits so long."""
 PROOF_SECONDS = 1.0
 """How long a decision waits for the proof of a save that has just ended, which spares all steps since the save before.
-A checkpoint that takes longer to read is not waited for."""
+A checkpoint that is whole and takes longer to read is waited for as long as less is lost by that than without it."""
+MOST_PROOF_SECONDS = 60.0
+"""Reading that takes longer is left to a new attempt."""
 KILLED = frozenset(
     map(int, (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGSEGV, signal.SIGBUS))
 )
@@ -100,9 +102,42 @@ def settle(state: State, at: float) -> Transition:
     against = _why_not_killed(failures, culprit) or _objection(state, cause, choice, at)
     if against or choice is None:
         return stop_gang(state, f"{culprit.why}{against and '; not restarted in place: '}{against}", False, None)
-    if state.progress.unproven and at < state.pending.latest:
-        return Transition(replace(state, pending=replace(state.pending, until=state.pending.latest)))
+    until = state.pending.latest - PROOF_SECONDS + _proof_wait_seconds(state, choice)
+    if at < until:
+        return Transition(replace(state, pending=replace(state.pending, until=until, latest=state.pending.latest)))
+    unread = _unread_step(state, choice)
+    if unread is not None and not choice.path:
+        why = f"{culprit.why}; not restarted in place: step {unread} is saved and not read yet, a new attempt reads it"
+        return stop_gang(state, why, False, None)
     return _restart(state, cause, choice, at)
+
+
+def _proof_wait_seconds(state: State, choice: ResumePoint) -> float:
+    """How long the proof of a newer checkpoint than the chosen one is worth waiting for; 0: there seems to be none."""
+    lost = _lost_seconds(state, choice)
+    if _unread_step(state, choice) is not None:
+        return max(PROOF_SECONDS, min(lost, MOST_PROOF_SECONDS))
+    # Where all would be lost, a save may have ended that the prover has not come to yet.
+    from_scratch = not choice.path and lost > PROOF_SECONDS
+    return PROOF_SECONDS if state.progress.unproven or from_scratch else 0.0
+
+
+def _unread_step(state: State, choice: ResumePoint) -> Optional[int]:
+    """Step of a checkpoint that is whole, newer than the chosen one and not read yet; None: there is none."""
+    progress, reached = state.progress, _highest_step(state)
+    written, examined = progress.saves.written, max((one.step for one in progress.checkpoints), default=-1)
+    if written is None or written <= max(choice.step or 0, examined) or (reached is not None and written > reached):
+        return None
+    return written
+
+
+def _lost_seconds(state: State, choice: ResumePoint) -> float:
+    """Training that is done again after a restart from the chosen checkpoint; 0 where it is not known."""
+    progress = state.progress
+    if progress.step is None or progress.first_step is None or progress.step_seconds is None:
+        return 0.0
+    since = max(choice.step or 0, progress.first_step[0] - 1)
+    return max(0, progress.step - since) * progress.step_seconds
 
 
 def ask_for_stacks(state: State, event: HangSuspected) -> Transition:

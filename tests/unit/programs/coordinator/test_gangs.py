@@ -165,6 +165,8 @@ def test_another_role_does_not_begin_again_from_what_nobody_has_read() -> None:
     one.tell("trainer", 0, StepSeen(8, 9.0, 0), unread)
     assert [(state.progress.checkpoints, state.progress.saves.written) for state in one.gangs.states] == [((), 7)] * 2
     one.tell("data", 0, end(0, **KILLED))
+    assert not all_restarts(one.gangs), "its proof may come"
+    one.take(TimePassed(20.0, 1))
     assert [(use.resume_step, use.resume_from) for use in all_restarts(one.gangs)] == [(2, "/c/2")]
 
 

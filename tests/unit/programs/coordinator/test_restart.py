@@ -278,6 +278,28 @@ def test_a_save_that_was_just_told_is_waited_for_until_it_is_proven() -> None:
     assert [one.resume_step for one in after(state, TimePassed(13.0 + PROOF_SECONDS)).restarts] == [None]
 
 
+TRAINED = tuple(StepSeen(step, 2.0 * step) for step in range(1, 11))
+"""Twenty seconds of training that would be lost without a checkpoint."""
+
+
+def test_before_all_is_lost_the_first_save_is_waited_for() -> None:
+    state = gang(told(0, 2, *TRAINED), told(1, 3, end(1, **KILLED)))
+    assert kinds(state) == [], "the prover may not have come to the first save yet"
+    assert [one.resume_step for one in after(state, told(0, 4, saved(10))).restarts] == [10]
+    assert [one.resume_step for one in after(state, TimePassed(13.0 + PROOF_SECONDS)).restarts] == [None]
+    assert kinds(gang(told(0, 2, *TRAINED[:1]), told(1, 3, end(1, **KILLED)))) == ["restart"]
+
+
+def test_a_save_that_takes_long_to_read_is_waited_for_as_long_as_it_spares() -> None:
+    state = gang(told(0, 2, *TRAINED, replace(saved(10, "unknown"), written_at=20.0)), told(1, 3, end(1, **KILLED)))
+    state = after(state, TimePassed(13.0 + PROOF_SECONDS))
+    assert kinds(state) == []
+    assert [one.resume_step for one in after(state, told(0, 4, saved(10))).restarts] == [10]
+    late = after(state, TimePassed(13.0 + 21.0))
+    assert kinds(late) == ["stop"]
+    assert "step 10 is saved and not read yet, a new attempt reads it" in late.orders[-1].why
+
+
 def test_a_proof_says_nothing_about_ranks_that_raised() -> None:
     state = gang(told(0, 2, StepSeen(25, 4.0), *SAVED, end(0, **RAISED)), told(0, 3, saved(25)))
     assert kinds(state) == []
