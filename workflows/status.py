@@ -229,6 +229,8 @@ class CoordinatorStatus:
     last_checkpoint_step: Optional[int] = None
     checkpoints: List[CheckpointSeen] = field(default_factory=lambda: [])
     saves: Optional[SavesStatus] = None
+    unrecognised: Optional[str] = None
+    """Why nothing that was saved can be resumed from; "": something can, or nothing was saved."""
     ended: List[RankEnd] = field(default_factory=lambda: [])
     phase: str = ""
     phase_at: Optional[float] = None

@@ -104,6 +104,7 @@ def gang_news(status: CoordinatorStatus) -> GangNews:
         slower=status.slower,
         hang=status.hang,
         jumps=tuple(item for item in status.numeric if _is_jump(item)),
+        unrecognised=status.unrecognised,
         advised_steps=_advised(status.saves),
     )
 

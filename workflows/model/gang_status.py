@@ -38,6 +38,8 @@ class GangNews:
     hang: Hang | None = None
     """Suspected; None: it goes on, as far as anybody knows."""
     jumps: tuple[Jump, ...] = ()
+    unrecognised: str | None = None
+    """Why nothing that was saved can be resumed from; "": something can, or nothing was saved; None: not heard."""
     advised_steps: int | None = None
     """Steps between saves at which least is lost: today's where a change is not worth it; None: not known."""
 

@@ -33,6 +33,7 @@ _CLASSES: dict[Told, tuple[FaultClass, float, str]] = {
         0.9,
         "waiting for it that has cost as much as a new attempt, where the profile lets a gang leave",
     ),
+    Told.NO_CHECKPOINT: (FaultClass.CONFIG, 0.9, "a checkpoint that is recognised and whole"),
     Told.SLOW_GANG: (FaultClass.STRAGGLER, 0.6, "one rank that is slower than the others"),
 }
 """Class, how surely, and what would have changed the decision."""
@@ -73,6 +74,9 @@ def notes_of(attempt: AttemptRecord, news: GangNews, now: float) -> tuple[Incide
     """An incident for each thing in the news, in the order of their steps where those are known."""
     found = [_of_jump(attempt, jump, now) for jump in news.jumps if _is_told(jump)]
     found += [_of_straggler(attempt, one, now) for one in news.stragglers or ()]
+    if news.unrecognised:
+        seen = f"nothing that was saved can be resumed from: {news.unrecognised}"
+        found.append(_note(attempt, Told.NO_CHECKPOINT, seen, now, _About(None)))
     found += [] if news.slower is None else [_of_slower(attempt, news.slower, now)]
     return tuple(found)
 
@@ -84,10 +88,10 @@ def well_again(
 
     `notes`: those of what its coordinator says now.
     """
-    if news.stragglers is None:
-        return []
+    heard = LASTING if news.stragglers is not None else LASTING & {Told.NO_CHECKPOINT}
+    heard -= {Told.NO_CHECKPOINT} if news.unrecognised is None else set()
     still = {item.fact for item in notes}
-    return [item for item in known if item.signal in LASTING and item.over_at is None and item.fact not in still]
+    return [item for item in known if item.signal in heard and item.over_at is None and item.fact not in still]
 
 
 def _is_told(jump: Jump) -> bool:

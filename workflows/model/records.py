@@ -33,10 +33,12 @@ class Told(StrEnum):
     """A rank lags. When waiting for its node has cost as much as leaving it, `Signal.STRAGGLER` comes as well."""
     SLOW_GANG = "slow-gang"
     """All ranks became slower together."""
+    NO_CHECKPOINT = "no-checkpoint"
+    """Something was saved, and nothing of it can be resumed from: a fault now would lose everything."""
 
 
 TOLD: frozenset[str] = frozenset(Told)
-LASTING: frozenset[str] = frozenset({Told.SLOW_RANK, Told.SLOW_GANG})
+LASTING: frozenset[str] = frozenset({Told.SLOW_RANK, Told.SLOW_GANG, Told.NO_CHECKPOINT})
 """Those that are over at some time; the others are moments."""
 
 

@@ -87,7 +87,12 @@ def shape_of(name: str) -> str:
 def usual_names(candidate: Candidate, others: Tuple[Candidate, ...]) -> FrozenSet[str]:
     """What every other candidate of the same format has, at least two of them."""
     shapes = [{shape_of(name) for name in other.names()} for other in _alike(candidate, others)]
-    return frozenset(set.intersection(*shapes)) if len(shapes) >= 2 else frozenset()
+    if len(shapes) < 2:
+        return frozenset()
+    common = shapes[0]
+    for shape in shapes[1:]:
+        common = common & shape
+    return frozenset(common)
 
 
 def usual_bytes(candidate: Candidate, others: Tuple[Candidate, ...]) -> Dict[str, int]:

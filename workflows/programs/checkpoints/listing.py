@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass, field
-from typing import Callable, Collection, Dict, List, Optional, Set, Tuple
+from typing import Callable, Collection, Dict, List, Optional, Tuple
 
 from workflows.programs.checkpoints.names import is_apart
 
@@ -109,8 +109,8 @@ class _Walk:
     folders: List[str] = field(default_factory=lambda: [])
     left_out: Dict[str, str] = field(default_factory=lambda: {})
     real_root: str = ""
-    followed: Set[Tuple[int, int]] = field(default_factory=set)
-    """Device and inode of what links led to: each is listed once."""
+    followed: Dict[Tuple[int, int], str] = field(default_factory=lambda: {})
+    """The first link to each device and inode: what links lead to is listed once."""
 
     def __post_init__(self) -> None:
         self.real_root = os.path.realpath(self.root)
@@ -159,9 +159,7 @@ class _Walk:
         if target.startswith(f"{self.real_root}/") and not is_apart(target[len(self.real_root) + 1 :]):
             return False
         identity = (found.st_dev, found.st_ino)
-        new = identity not in self.followed
-        self.followed.add(identity)
-        return new
+        return self.followed.setdefault(identity, link) == link
 
 
 def storage_is_there(run_dir: str) -> bool:

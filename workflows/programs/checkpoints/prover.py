@@ -14,6 +14,7 @@ with 0.
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 import time
@@ -22,6 +23,7 @@ from functools import partial
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs.checkpoints import listing as listings
+from workflows.programs.checkpoints import names
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
 from workflows.programs.checkpoints.examine import NEEDED, NEVER, CheckpointFinding, examine, folder_of
@@ -42,6 +44,12 @@ CORRUPT_AFTER_LOOKS = 4
 """Looks that must find a broken file unchanged before it counts as corrupt: until then it may still be written."""
 GIVE_WAY_SECONDS = 2.0
 """A look that has read for so long ends, since a newer checkpoint, which is worth more, may have come."""
+LEAST_STATE_BYTES = 1024
+_NOTES = re.compile(r"\.(?:txt|log|out|err|json|jsonl|yaml|yml|csv|md|py|toml|cfg|html|png)$|tfevents", re.IGNORECASE)
+UNRECOGNISED = "unrecognised"
+"""Format of a report on a folder in which no checkpoint is found, or none that is whole."""
+UNRECOGNISED_AFTER_LOOKS = 20
+"""Looks (10 s by default) that must find a folder unchanged before that is said: a save may take long."""
 EVERYTHING_EACH_LOOKS = 20
 """Every so many looks (10 s by default) settled folders are listed too, to notice a file overwritten in place."""
 
@@ -83,6 +91,12 @@ def resume_path_in_place(found: CheckpointFinding, since_ns: int) -> str:
     candidate = found.candidate
     older = candidate.newest_mtime_ns() < since_ns
     return "" if older or candidate.overwritten or candidate.format == "megatron" else found.path
+
+
+def is_of_state(one: FileFacts) -> bool:
+    """Whether a file may hold a training program's state: it is no log, no event of a tool, and not tiny."""
+    name = one.path.rpartition("/")[2]
+    return one.bytes >= LEAST_STATE_BYTES and not names.is_apart(one.path) and not _NOTES.search(name)
 
 
 class LineInput:
@@ -182,6 +196,8 @@ class Prover:
         self._known = Listing(options.directory)
         self._places: Dict[str, Tuple[int, int]] = {}
         self._since_ns = time.time_ns()
+        self._unchanged_looks = 0
+        """Looks in a row that found files of this attempt, the same ones, and no whole checkpoint."""
 
     def take_line(self, text: str) -> List[CheckpointSeen]:
         """Handle one line of standard input; `nan` withdraws proofs of later steps.
@@ -219,6 +235,7 @@ class Prover:
         before, give_way_at = self._known, time.monotonic() + GIVE_WAY_SECONDS
         self.behind = False
         listing = self._listing()
+        self._report_unrecognised(listing, listing == before)
         if listing == before and all(one.settled for one in self._memory.values()):
             return []
         candidates = find_candidates(listing, self.options.format, self.options.pattern)
@@ -254,6 +271,28 @@ class Prover:
                 why, size = f"whole, not read yet: {found.judgement.why}", candidate.total_bytes()
                 seen = CheckpointSeen(self._step(candidate), found.path, at, "unknown", why, size, candidate.format)
                 self._tell(replace(seen, written_at=written_at))
+
+    def _report_unrecognised(self, listing: Listing, same: bool) -> None:
+        """Say once that this attempt has written something, and that nothing of it can be resumed from."""
+        fresh = [one for one in listing.files if one.mtime_ns >= self._since_ns and is_of_state(one)]
+        if not fresh or self._passed or self._whole or self._unchanged_looks > UNRECOGNISED_AFTER_LOOKS:
+            return
+        self._unchanged_looks = self._unchanged_looks + 1 if same else 0
+        if self._unchanged_looks <= UNRECOGNISED_AFTER_LOOKS:
+            return
+        found = find_candidates(listing, self.options.format, self.options.pattern)
+        if any(one.path in {proof.path for proof in self._passed.values()} for one in found):
+            return
+        what = f"{len(fresh)} files in {self.options.directory}, e.g. {fresh[0].path}"
+        why = f"none of the {what}, is a checkpoint that is known: set checkpoint.format or checkpoint.pattern"
+        if found:
+            evidence = Evidence(usual_names=usual_names(found[0], found))
+            judged = examine(self.options.directory, found[0], None, evidence, NEVER).judgement
+            why = f"no checkpoint in {self.options.directory} is whole: {found[0].path or '.'}: {judged.why}"
+        size = sum(one.bytes for one in fresh)
+        self._tell(
+            CheckpointSeen(UNKNOWN_STEP, self.options.directory, time.time(), "unknown", why, size, UNRECOGNISED)
+        )
 
     def _listing(self) -> Listing:
         """One look; folders that are settled and untouched are remembered instead of listed, save now and then."""

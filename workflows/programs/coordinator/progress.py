@@ -42,6 +42,8 @@ class Stall(NamedTuple):
     """Steps that other ranks have reported since."""
 
 
+UNRECOGNISED = "unrecognised"
+"""Format in the prover's report on a folder of which nothing can be resumed from."""
 STALLS = ("restore", "checkpoint", "evaluation")
 
 
@@ -69,6 +71,8 @@ class Progress:
     unproven: bool = False
     """Whether a save has ended that the prover has not reported on yet."""
     saves: Saves = field(default_factory=Saves)
+    unrecognised: str = ""
+    """Why nothing that was saved can be resumed from; "": something can, or nothing was saved."""
 
     @property
     def step(self) -> Optional[int]:
@@ -218,13 +222,17 @@ def _stall_end(stall: Stall, at: float, detail: str = "") -> Moment:
 
 
 def _checkpoint(progress: Progress, report: CheckpointSeen) -> Progress:
+    if report.verdict not in PROVEN and report.format == UNRECOGNISED:
+        return replace(progress, unrecognised=report.why)
     if report.verdict not in PROVEN:
         # The files are complete but unread: it shows how far the save is, and nobody may resume from it.
         return replace(progress, saves=coordinator_saves.note_written(progress.saves, report, progress.interval))
     checkpoints = (*progress.checkpoints, report)[-KEPT_CHECKPOINTS:]
     good = _newest_good(checkpoints)
     saves = coordinator_saves.note_examined(progress.saves, report, good, progress.interval)
-    return replace(progress, checkpoints=checkpoints, last_checkpoint_step=good, unproven=False, saves=saves)
+    unrecognised = "" if report.verdict == "pass" else progress.unrecognised
+    return replace(progress, checkpoints=checkpoints, last_checkpoint_step=good, unproven=False, saves=saves,
+                   unrecognised=unrecognised)  # fmt: skip
 
 
 def _newest_good(checkpoints: Sequence[CheckpointSeen]) -> Optional[int]:

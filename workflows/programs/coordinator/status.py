@@ -31,6 +31,7 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         last_checkpoint_step=progress.last_checkpoint_step,
         checkpoints=list(progress.checkpoints),
         saves=saves(state),
+        unrecognised=progress.unrecognised,
         ended=list(state.rank_ends),
         phase=progress.phase,
         phase_at=progress.phase_at,

@@ -38,8 +38,8 @@ from workflows.wire import CheckpointState
 from workflows.programs.checkpoints.listing import list_files
 
 
-def states_of(folder: str, run: str, *request: str, **more: Any) -> list[CheckpointState]:
-    return list_checkpoints(SurveyRequest(folder, run, *request, **more))
+def states_of(folder: str, run: str, format: str = "auto", pattern: str = "", **more: Any) -> list[CheckpointState]:
+    return list_checkpoints(SurveyRequest(folder, run, format, pattern, **more))
 
 
 def word_of(folder: Path, **request: Any) -> tuple[str, str]:

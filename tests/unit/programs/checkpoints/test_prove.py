@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.builders.checkpoint_samples import dcp, numbered_file, one_file, primus, put
+from tests.support.builders.checkpoint_samples import dcp, numbered_file, one_file, primus, put, torch_file
 from workflows.programs.checkpoints import kept_copies, proofs
 from workflows.programs.checkpoints import prover as checkpoints_prover
 from workflows.programs.checkpoints.listing import FileFacts
@@ -326,3 +326,42 @@ def test_a_prover_that_is_behind_proves_the_newest_first(run: Path, monkeypatch:
     put(run / "checkpoints", primus(80))
     assert [[seen.step for seen in prover.look()] for _ in range(4)] == [[80], [40], [20], []]
     assert not prover.behind
+
+
+def test_a_save_that_nobody_recognises_is_said_once_and_before_it_is_needed(run: Path) -> None:
+    told: list[CheckpointSeen] = []
+    watcher = checkpoints_prover.Prover(options(run), told.append)
+    put(run / "checkpoints", {"state.xyz": b"x" * 4096, "train.log": b"x" * 4096, "wandb/a.pt": b"x" * 4096})
+    for _ in range(checkpoints_prover.UNRECOGNISED_AFTER_LOOKS + 1):
+        assert not told, "a save may take long"
+        assert watcher.look() == []
+    for _ in range(50):
+        watcher.look()
+    [report] = told
+    assert (report.verdict, report.format, report.bytes) == ("unknown", checkpoints_prover.UNRECOGNISED, 4096)
+    assert "none of the 1 files in" in report.why
+    assert "e.g. state.xyz, is a checkpoint that is known: set checkpoint.format or checkpoint.pattern" in report.why
+
+
+def test_a_folder_whose_only_checkpoint_is_never_whole_is_said_with_its_reason(run: Path) -> None:
+    told: list[CheckpointSeen] = []
+    watcher = checkpoints_prover.Prover(options(run), told.append)
+    put(run / "checkpoints", {"step_5/model.pt": torch_file()[:-30], "step_5/optim.pt": torch_file()})
+    put(run / "checkpoints", {"step_5/big.bin": b"x" * 4096})
+    for _ in range(checkpoints_prover.UNRECOGNISED_AFTER_LOOKS + 2):
+        watcher.look()
+    assert [(one.format, "step_5: model.pt has no zip directory" in one.why) for one in told] == [
+        (checkpoints_prover.UNRECOGNISED, True)
+    ]
+
+
+def test_nothing_is_said_where_a_checkpoint_is_whole_or_nothing_was_saved(run: Path) -> None:
+    told: list[CheckpointSeen] = []
+    watcher = checkpoints_prover.Prover(options(run), told.append)
+    put(run / "checkpoints", {"train.log": b"x" * 4096})
+    for _ in range(checkpoints_prover.UNRECOGNISED_AFTER_LOOKS + 2):
+        watcher.look()
+    put(run / "checkpoints", {"state.xyz": b"x" * 4096, **one_file(20)})
+    for _ in range(checkpoints_prover.UNRECOGNISED_AFTER_LOOKS + 2):
+        watcher.look()
+    assert not [one for one in told if one.format == checkpoints_prover.UNRECOGNISED]

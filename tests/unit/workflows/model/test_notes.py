@@ -37,10 +37,13 @@ def notes(**news: object) -> tuple[IncidentRecord, ...]:
          "rank 1 on node-1 takes 1.83 times as long as its peers since step 40"),
         ({"slower": Slower(50, 1.4)}, "slow-gang", FaultClass.STRAGGLER, 50,
          "all ranks are slower since step 50: a step takes 1.40 times as long as before; no single rank is the cause"),
+        ({"unrecognised": "none of the 2 files in /c, e.g. a.xyz, is a checkpoint that is known"}, "no-checkpoint",
+         FaultClass.CONFIG, None, "nothing that was saved can be resumed from: none of the 2 files in /c, e.g. a.xyz, "
+         "is a checkpoint that is known"),
     ],
 )  # fmt: skip
 def test_what_is_told_is_diagnosed_and_nothing_is_done(
-    news: dict[str, object], signal: str, fault_class: FaultClass, step: int, seen: str
+    news: dict[str, object], signal: str, fault_class: FaultClass, step: int | None, seen: str
 ) -> None:
     (found,) = notes(**news)
     assert (found.signal, found.fault_class, found.step, found.seen) == (signal, fault_class, step, seen)
@@ -88,6 +91,13 @@ def test_who_is_called_slow_no_more_is_well_again_and_jumps_never_last() -> None
     assert [(item.signal, item.culprits) for item in over] == [("slow-rank", (("node-1", 2),)), ("slow-gang", ())]
     assert well_again([replace(item, over_at=9.5) for item in known], now, ()) == []
     assert well_again(known, GangNews(), ()) == [], "nobody looks: nothing is known"
+
+
+def test_a_save_that_can_be_resumed_from_ends_the_note_that_none_can() -> None:
+    known = notes(unrecognised="no checkpoint in /c is whole")
+    assert well_again(known, GangNews(), ()) == [], "not heard"
+    assert well_again(known, GangNews(unrecognised="no checkpoint in /c is whole"), known) == []
+    assert [item.signal for item in well_again(known, GangNews(unrecognised=""), ())] == ["no-checkpoint"]
 
 
 def test_an_attempt_ends_once_whatever_it_is_called() -> None:
