@@ -26,7 +26,20 @@ from profiles.values import (
     wrong,
 )
 
-CheckpointFormat = Literal["auto", "primus", "dcp", "megatron", "huggingface", "pattern", "none"]
+CheckpointFormat = Literal[
+    "auto",
+    "primus",
+    "dcp",
+    "megatron",
+    "huggingface",
+    "accelerate",
+    "deepspeed",
+    "orbax",
+    "tensorflow",
+    "folder",
+    "pattern",
+    "none",
+]
 Framework = Literal[
     "primus-demo", "megatron", "primus", "torchtitan", "nemo", "huggingface", "lightning", "regex", "file", "none"
 ]
@@ -150,7 +163,8 @@ class CheckpointPolicy(Value):
     directory: str = "{run_dir}/checkpoints"
     """Folder as pods see it, on shared storage. Placeholders: `{run_dir}`, `{run}`."""
     format: CheckpointFormat = "auto"
-    """What writes them; `auto` recognises by content; `none`: the program keeps no checkpoints."""
+    """What writes them; `auto` recognises by content and name (`folder`: a folder of any files whose name tells a
+    step); `none`: the program keeps no checkpoints."""
     pattern: str = ""
     """For `pattern`: regular expression on the file name with a group `step`; without the group, one file that is
     overwritten in place (its step is then the last one reported before it was written)."""
@@ -169,7 +183,8 @@ class CheckpointPolicy(Value):
     counter_restarts: bool = False
     """The program's step counter starts from its beginning again after a resume; then first step = offset + counter."""
     keep_overwritten: bool = True
-    """Keep a hard link or copy of a proven checkpoint that the program overwrites in place."""
+    """Keep a copy of a proven checkpoint that the program overwrites in place, and put it back before ranks start where
+    the program's own is cut off or may not be resumed."""
     bit_equal: bool = False
     """A resumed run ends with exactly the weights of an unfailed one."""
     save_signal: Literal["TERM", "USR1", "USR2", "HUP", "INT"] = "TERM"

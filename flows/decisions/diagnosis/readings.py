@@ -41,11 +41,18 @@ _TAKEN_BACK = re.compile(
     r"continu(?:ing|e) without|proceeding without|not fatal|non-fatal|harmless|safely ignore)\b|"
     r"(?:;| -) using (?!\d)\w{2,30} "
 )
+_NOT_THERE = re.compile(
+    r"(?i)\bNo such file or directory\b|\bFileNotFoundError\b|\bdoes(?: not|n't) exist\b|\bnot (?:be )?found\b|"
+    r"\bno such (?:checkpoint|path|key)\b|\bNoSuchKey\b|\bis missing\b"
+)
+_FOLDERS_OF_CHECKPOINTS = frozenset({"checkpoints", "checkpoint", "ckpt", "ckpts"})
+"""Megatron is given the folder of all: a file that is missing there is not a checkpoint's."""
 _SAYS_TAKEN_BACK = Cue(of=(_TAKEN_BACK,))
 
 
 def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
     """Clues from lines. Of chained exceptions the first is the cause, unless only a later one says what it was."""
+    yield from _checkpoint_gone(evidence, lines)
     ends = {end.rank: (record.node, end) for record in evidence.terminations for end in record.ranks}
     streams = by_stream(line for line in lines if _in_window(line, evidence))
     for stream in streams:
@@ -66,6 +73,23 @@ def readings(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
                     elif not ends_traceback and _only_warned(clue, line):
                         clue = replace(clue, weight=clue.weight * ONLY_WARNED_FACTOR)
                     yield lessened(_outlived(clue, line, lived), where)
+
+
+def _checkpoint_gone(evidence: Evidence, lines: Sequence[LogLine]) -> Iterator[Clue]:
+    """What we told the ranks to resume from is not there: the checkpoint is at fault, not what the profile says."""
+    choice = evidence.choice
+    if choice is None or not choice.resume_from or evidence.first_step is not None:
+        return
+    name = choice.resume_from.rstrip("/").rpartition("/")[2]
+    if name in _FOLDERS_OF_CHECKPOINTS:
+        return
+    named = re.compile(rf"(?:^|[/\s'\"(=]){re.escape(name)}(?:$|[/\s'\"):,])")
+    for line in lines:
+        if _NOT_THERE.search(line.text) and named.search(line.text):
+            yield Clue(FaultClass.CHECKPOINT_CORRUPT, 0.95, line.text[:400], "checkpoint-gone", rank=line.rank,
+                       at=line.at, file=line.file, line=line.line,
+                       supersedes=("config", "user_code", "storage"))  # fmt: skip
+            return
 
 
 def _quiet(

@@ -87,7 +87,7 @@ class Seen:
     failed_checks: tuple[str, ...] = ()
     """Of the gate on node-1."""
     choice: dict[str, str] = field(default_factory=dict[str, str])
-    """Verdict, why and owner of the checkpoints."""
+    """Verdict, why and owner of the checkpoints, and the path to resume from."""
     silent_nodes: tuple[str, ...] = ()
     unreached_nodes: tuple[str, ...] = ()
     answering_nodes: tuple[str, ...] = ()
@@ -125,5 +125,5 @@ def _refused(check: str) -> GateReport:
     return GateReport("node-1", "fail", [{"check": check, "verdict": "fail", "evidence": "7 of 8"}])
 
 
-def _choice(verdict: str, why: str, owner: str = "") -> ResumeChoice:
-    return ResumeChoice("", None, [], verdict, why, owner=owner)
+def _choice(verdict: str, why: str = "", owner: str = "", resume: str = "") -> ResumeChoice:
+    return ResumeChoice(resume, None, [], verdict, why, owner=owner)

@@ -125,6 +125,7 @@ class _Walk:
         except OSError as error:
             if not below or error.errno not in NOT_OURS:
                 raise
+            self.folders.remove(below)
             self.left_out[below] = error.strerror or str(error)
             return
         for entry in entries:

@@ -37,9 +37,7 @@ def test_the_right_is_lent_where_the_flow_itself_might_act(
 
 
 @rows("recovery/in_place")
-def test_only_what_lost_steps_has_started_over(
-    resumed: int | None, first: int | None, every: int, said: str
-) -> None:
+def test_only_what_lost_steps_has_started_over(resumed: int | None, first: int | None, every: int, said: str) -> None:
     restart = RestartInPlace(1, 1.0, 2, "rank-failed", "killed", 1, "node-1", 27, resumed, first_step=first)
     facts = CoordinatorFacts(5.0, news=GangNews(restarts=(restart,)))
     demo = load_run("demo")

@@ -34,8 +34,8 @@ from workflows.programs.checkpoints import integrity, kept_copies, manifest
 from workflows.programs.checkpoints.formats import find_candidates
 from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints, survey
 from workflows.programs.checkpoints.kept_copies import OwnCopy, ResumeLimits
-from workflows.wire import CheckpointState
 from workflows.programs.checkpoints.listing import list_files
+from workflows.wire import CheckpointState
 
 
 def states_of(folder: str, run: str, format: str = "auto", pattern: str = "", **more: Any) -> list[CheckpointState]:

@@ -15,6 +15,7 @@ def test_the_newest_whole_checkpoint_of_each_layout(
     case: str,
     files: str,
     tmp_path: Path,
+    *,
     newest: str | None = None,
     step: int | None = None,
     never: tuple[str, ...] = (),
