@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,6 @@ from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
 from tasks.runs.open import checkpoint_folder, run_folder
 from tasks.settings import Settings
-from workflows.programs.checkpoints.examine import ALL, NEEDED
 from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints
 
 
@@ -33,8 +32,8 @@ def show_checkpoints(
     Example: primus checkpoints demo-1 --verify
     """
     # 1 where none is usable though some exist.
-    request = replace(_request(run_or_path), reading=ALL if verify else NEEDED)
-    states = list_checkpoints(request)
+    request = _request(run_or_path)
+    states = list_checkpoints(request, deep=verify)
     rows = [asdict(state) for state in states]
     if as_json:
         out_json(rows)

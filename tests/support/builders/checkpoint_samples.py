@@ -27,7 +27,15 @@ def torch_file(payload: bytes = b"weights" * 50) -> bytes:
         }
         for name, data in members.items():  # a member of its own date: the same bytes whenever it is written
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
-    return buffer.getvalue()
+    return _with_zip64_record(buffer.getvalue())
+
+
+def _with_zip64_record(data: bytes) -> bytes:
+    """As torch writes its zips, whatever their size; the places in it count from the zip's own beginning."""
+    at = data.rindex(b"PK\x05\x06")
+    count, length, offset = struct.unpack_from("<HII", data, at + 10)
+    record = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, length, offset)
+    return data[:at] + record + struct.pack("<4sIQI", b"PK\x06\x07", 0, at, 1) + data[at:]
 
 
 def safetensors_file(numbers: int = 64) -> bytes:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Dict, Mapping, Optional, Sequence, Set, Tuple
 
-from workflows.programs.checkpoints import integrity, listing, proofs
+from workflows.programs.checkpoints import integrity, listing, proofs, zip_files
 from workflows.programs.checkpoints.candidate import Candidate
 from workflows.programs.checkpoints.digest import Digest, Part, digest_files
 from workflows.programs.checkpoints.formats import METADATA, TRACKERS
@@ -23,6 +23,7 @@ from workflows.programs.checkpoints.judge import (
     Judgement,
     judge,
     texts_wanted,
+    tracked_iteration,
 )
 from workflows.wire import FileRecord, Proof
 
@@ -137,8 +138,8 @@ def read_files(
     for path, place in places.items():
         try:
             own = candidate.format == "primus"
-            parts[place] = () if own else integrity.checksummed_parts(place, pieces.get(path, ()))
-        except integrity.UnsoundFileError as error:
+            parts[place] = () if own else zip_files.checksummed_parts(place, pieces.get(path, ()))
+        except zip_files.UnsoundFileError as error:
             broken[path] = Digest("", 0, str(error))
         except OSError as error:
             broken[path] = Digest("", 0, f"cannot be read: {error.strerror}")
@@ -169,10 +170,16 @@ def read_small(path: str) -> Optional[bytes]:
 
 
 def read_tracker(root: str, candidate: Candidate) -> Optional[bytes]:
-    """The file beside a candidate that names the newest finished one of its format; None: there is none."""
+    """The file beside a candidate that names the newest finished one of its format; None: there is none.
+
+    One that names what does not exist was cut off when it was written: it says nothing.
+    """
     name = TRACKERS.get(candidate.format)
     folder = os.path.dirname(os.path.join(root, candidate.path))
-    return read_small(os.path.join(folder, name)) if name is not None else None
+    text = read_small(os.path.join(folder, name)) if name is not None else None
+    iteration = tracked_iteration(text) if text is not None and candidate.format == "megatron" else None
+    tag = f"iter_{iteration:07d}" if iteration is not None else (text or b"").decode("utf-8", "replace").strip()
+    return text if text is None or (tag and os.path.isdir(os.path.join(folder, tag))) else b""
 
 
 def _evidence(root: str, candidate: Candidate, clues: Evidence) -> Evidence:

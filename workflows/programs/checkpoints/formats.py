@@ -28,7 +28,7 @@ FORMATS = ("primus", "dcp", "megatron", "huggingface", "accelerate", "deepspeed"
 
 
 @dataclass(frozen=True)
-class Layout:
+class FolderFormat:
     """How folders of one format are recognised; patterns are on paths relative to the folder."""
 
     format: str
@@ -71,19 +71,19 @@ _OF_DEEPSPEED = r"^(?:mp_rank_\d+|(?:\w+_)?zero_pp_rank_\d+_mp_rank_\d+|layer_\d
 _OF_ORBAX = rf"^_CHECKPOINT_METADATA$|^commit_success\.txt$|^(?:{_PART}/)?(?:_METADATA|manifest\.ocdbt)$"
 _OF_PRIMUS = rf"^{re.escape(MANIFEST)}$"
 _OF_MEGATRON = rf"^mp_rank_\d+\w*/|{_DISTRIBUTED}"
-LAYOUTS: Tuple[Layout, ...] = (
-    Layout(
+LAYOUTS: Tuple[FolderFormat, ...] = (
+    FolderFormat(
         "primus", r"step-\d+", rf"^{re.escape(MANIFEST)}$", rf"{_DISTRIBUTED}|^(?!shard-|ballast-)[^/]*(?:{_STATE})"
     ),
-    Layout(
+    FolderFormat(
         "megatron", r"iter_\d+", rf"^mp_rank_\d+\w*/|{_DISTRIBUTED}", rf"^(?!common\.pt|.*\.distcp)[^/]*(?:{_STATE})"
     ),
-    Layout("deepspeed", marks=_OF_DEEPSPEED),
-    Layout("accelerate", r"checkpoint_\d+", _OF_ACCELERATE, r"^trainer_state\.json$", step_in_name=False),
-    Layout("accelerate", marks=_OF_ACCELERATE, foreign=r"^trainer_state\.json$"),
-    Layout("huggingface", r"checkpoint-\d+", _OF_TRAINER),
-    Layout("dcp", marks=_DISTRIBUTED),
-    Layout("orbax", marks=_OF_ORBAX),
+    FolderFormat("deepspeed", marks=_OF_DEEPSPEED),
+    FolderFormat("accelerate", r"checkpoint_\d+", _OF_ACCELERATE, r"^trainer_state\.json$", step_in_name=False),
+    FolderFormat("accelerate", marks=_OF_ACCELERATE, foreign=r"^trainer_state\.json$"),
+    FolderFormat("huggingface", r"checkpoint-\d+", _OF_TRAINER),
+    FolderFormat("dcp", marks=_DISTRIBUTED),
+    FolderFormat("orbax", marks=_OF_ORBAX),
 )
 """The first row that fits tells a folder's format; `folder` is what fits none and has a checkpoint's name."""
 _CALLED = re.compile(
@@ -202,7 +202,7 @@ def _children(files: Iterable[FileFacts]) -> Set[str]:
     return {one.path.partition("/")[0] for one in files if "/" in one.path}
 
 
-def _layout(name: str, paths: Sequence[str], wanted: str) -> Optional[Layout]:
+def _layout(name: str, paths: Sequence[str], wanted: str) -> Optional[FolderFormat]:
     """The row that a folder fits; None: it is no checkpoint."""
     rows = [row for row in LAYOUTS if wanted in ("auto", row.format)]
     found = next((row for row in rows if row.fits(name, paths)), None)
@@ -216,9 +216,9 @@ def _layout(name: str, paths: Sequence[str], wanted: str) -> Optional[Layout]:
         return None
     parts = {path.partition("/")[0] for path in paths if "/" in path}
     if len([part for part in parts if _PARTS.match(part)]) >= 2 and not (parts and _holds_others(name, paths, state)):
-        return Layout("folder")
+        return FolderFormat("folder")
     is_one = bool(name) and (names.step_of(name) is not None or bool(_CALLED.match(name)))
-    return Layout("folder") if is_one and not _holds_others(name, paths, state) else None
+    return FolderFormat("folder") if is_one and not _holds_others(name, paths, state) else None
 
 
 def _holds_others(name: str, paths: Sequence[str], state: Sequence[str]) -> bool:

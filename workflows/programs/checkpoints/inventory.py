@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 from workflows.programs.checkpoints import kept_copies, listing
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
-from workflows.programs.checkpoints.examine import NEEDED, NEVER, CheckpointFinding, examine
+from workflows.programs.checkpoints.examine import ALL, NEEDED, NEVER, CheckpointFinding, examine
 from workflows.programs.checkpoints.formats import find_candidates
 from workflows.programs.checkpoints.judge import COMPLETE, STALE, Evidence, Judgement, usual_bytes, usual_names
 from workflows.programs.checkpoints.kept_copies import NO_LIMITS, ResumeLimits
@@ -153,14 +153,16 @@ class SurveyRequest:
     """Steps in names start again after a resume: the reported step at the time of writing counts instead."""
 
 
-def list_checkpoints(request: SurveyRequest) -> List[CheckpointState]:
+def list_checkpoints(request: SurveyRequest, deep: bool = False) -> List[CheckpointState]:
     """Every checkpoint, newest first; `would_resume` marks the one a resume would take.
+
+    `deep` reads everything again, also what is proven.
 
     Raises:
         OSError: the storage cannot be read.
         ValueError: format or pattern is wrong.
     """
-    return to_states(survey(request))
+    return to_states(survey(replace(request, reading=ALL) if deep else request))
 
 
 def survey(request: SurveyRequest) -> List[CheckpointFinding]:

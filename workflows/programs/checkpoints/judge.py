@@ -35,6 +35,9 @@ NEVER_EMPTY = re.compile(
     r"\.(?:pt|pth|bin|ckpt|safetensors|npz|pkl|h5|msgpack|ubj|distcp|ocdbt|index)$|\.data-\d+-of-\d+$"
 )
 
+_NOTES = re.compile(r"\.(?:ya?ml|toml|txt|md|log|csv|json|py)$")
+_WITHOUT_END = frozenset({"pattern", "folder", "tensorflow"})
+"""Formats in which no file is known to be written last."""
 _TELLS_ITS_SIZE = re.compile(r"\.(?:pt|pth|ckpt|safetensors|npz|npy|zip|distcp|json)$")
 """Files whose own header says how long they are, so that a shorter one is not a cut one."""
 
@@ -85,14 +88,25 @@ def shape_of(name: str) -> str:
 
 
 def usual_names(candidate: Candidate, others: Tuple[Candidate, ...]) -> FrozenSet[str]:
-    """What every other candidate of the same format has, at least two of them."""
-    shapes = [{shape_of(name) for name in other.names()} for other in _alike(candidate, others)]
-    if len(shapes) < 2:
+    """What every other candidate of the same format has that has a file like it.
+
+    One other is enough where nothing else tells that a save has ended; else it takes two.
+    """
+    own = _shapes(candidate)
+    shapes = [_shapes(other) for other in _alike(candidate, others)]
+    shapes = [shape for shape in shapes if shape & own]
+    if len(shapes) < (1 if candidate.format in _WITHOUT_END else 2):
         return frozenset()
     common = shapes[0]
     for shape in shapes[1:]:
         common = common & shape
     return frozenset(common)
+
+
+def _shapes(candidate: Candidate) -> Set[str]:
+    """Names of its files as they would be at any step; in a folder of any files notes for people are not counted."""
+    counted = (name for name in candidate.names() if candidate.format != "folder" or not _NOTES.search(name))
+    return {_without_step(name, candidate) for name in counted}
 
 
 def usual_bytes(candidate: Candidate, others: Tuple[Candidate, ...]) -> Dict[str, int]:
@@ -411,7 +425,7 @@ def _judge_pattern(candidate: Candidate, evidence: Evidence) -> Judgement:
 def _against_others(candidate: Candidate, evidence: Evidence) -> Iterator[Judgement]:
     """What differs from the run's other checkpoints, which must be at least two and agree."""
     if not candidate.overwritten:
-        for shape in sorted(evidence.usual_names - {shape_of(name) for name in candidate.names()}):
+        for shape in sorted(evidence.usual_names - _shapes(candidate)):
             yield Judgement(PARTIAL, f"{shape} is missing, all others have it")
     for one in candidate.files:
         usual = evidence.usual_bytes.get(one.path, 0)

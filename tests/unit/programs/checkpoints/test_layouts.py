@@ -11,11 +11,10 @@ from workflows.programs.checkpoints import choose
 
 
 @rows("programs/checkpoints/layouts")
-def test_the_newest_whole_checkpoint_of_each_layout(
+def test_the_newest_whole_checkpoint_of_each_layout(  # noqa: PLR0917 - columns of a table
     case: str,
     files: str,
     tmp_path: Path,
-    *,
     newest: str | None = None,
     step: int | None = None,
     never: tuple[str, ...] = (),
