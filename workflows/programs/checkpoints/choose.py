@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs.checkpoints import kept_copies, proofs
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP
 from workflows.programs.checkpoints.examine import ALL, NEEDED, CheckpointFinding, read_small
 from workflows.programs.checkpoints.formats import TRACKERS
 from workflows.programs.checkpoints.inventory import Survey, SurveyRequest, look_into, to_states
-from workflows.programs.checkpoints.judge import tracked_iteration
+from workflows.programs.checkpoints.judge import CORRUPT, PARTIAL, tracked_iteration
 from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
 from workflows.programs.checkpoints.listing import storage_is_there
 from workflows.programs.runtime import flags
@@ -150,6 +150,10 @@ def resume_path(options: Options, chosen: CheckpointFinding) -> Tuple[str, str]:
 
 
 def _why_none_usable(options: Options, found: Survey) -> Tuple[str, str]:
+    first = _first_save(options, found.findings)
+    if first is not None:
+        named, why = first.candidate.path or ".", first.judgement.why
+        return "pass", f"the first save did not finish ({named}: {why}): training starts from the beginning"
     if found.findings:
         reasons = "; ".join(f"{one.candidate.path or '.'}: {one.judgement.why}" for one in found.findings[:3])
         return "fail", f"{len(found.findings)} found, none usable: {reasons}"
@@ -160,6 +164,16 @@ def _why_none_usable(options: Options, found: Survey) -> Tuple[str, str]:
     if gone:
         return "fail", f"{len(gone)} checkpoints were proven and all are gone, e.g. {gone[-1]}"
     return "pass", "there is no checkpoint: training starts from the beginning"
+
+
+def _first_save(options: Options, findings: Sequence[CheckpointFinding]) -> Optional[CheckpointFinding]:
+    """The only save there ever was, which is not whole: nothing else can be resumed, and nothing is lost by that."""
+    if len(findings) != 1 or options.max_step != NO_LIMIT or options.excluded:
+        return None
+    if findings[0].judgement.word not in (PARTIAL, CORRUPT) or findings[0].kept:
+        return None
+    proven = any(proof.verdict == "pass" for proof in proofs.read_proofs(options.run_dir))
+    return None if proven else findings[0]
 
 
 def outputs_of(choice: ResumeChoice) -> Dict[str, str]:

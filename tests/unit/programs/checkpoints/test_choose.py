@@ -326,11 +326,21 @@ def test_the_outputs_of_the_step(run: Path, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_fail_and_unknown_are_said_with_exit_code_0(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    put(run / "checkpoints", {"step-20/x": b""})
+    put(run / "checkpoints", {"step-20/x": b"", "step-10/x": b""})
     assert choose.main(options(run).argv()) == 0
     assert from_json(ResumeChoice, capsys.readouterr().out).verdict == "fail"
     assert choose.main(options(run, pattern="(", format="pattern").argv()) == 0
     assert from_json(ResumeChoice, capsys.readouterr().out).verdict == "unknown"
+
+
+def test_a_first_save_that_was_killed_does_not_end_the_run(run: Path) -> None:
+    put(run / "checkpoints", {"model_000005.pt": torch_file()[:-30]})
+    choice = choose.choose(options(run))
+    assert (choice.verdict, choice.resume_from) == ("pass", "")
+    assert choice.why.startswith("the first save did not finish (model_000005.pt: ")
+    assert choose.choose(options(run, max_step=10)).verdict == "fail", "a roll-back wants an older one"
+    put(run / "checkpoints", {"model_000010.pt": torch_file()[:-30]})
+    assert choose.choose(options(run)).verdict == "fail", "a second save that is not whole is looked at by a person"
 
 
 @settings(deadline=None)
