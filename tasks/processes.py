@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from profiles.errors import Unavailable
 from profiles.vocabulary import KnownBy
@@ -66,6 +67,12 @@ def _name_of(uid: int) -> str:
     return f"uid-{uid}"
 
 
+LAST_BYTES, MOST_CHARACTERS = 16_384, 400
+"""Of a log that ended: more than any traceback of ours is not read, and more is not shown."""
+NO_WORD = "it left no word: killed from outside, or for want of memory (the kernel's log tells)"
+_TRACE = "Traceback (most recent call last):\n"
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A process we started: its pid, and the start time that distinguishes it from a later one with that pid."""
@@ -113,6 +120,21 @@ def recorded(path: Path) -> Recorded | None:
     """The living process of a pid file, None where there is none."""
     found = written(path)
     return found if found is not None and process_start(found.pid) == found.started_at else None
+
+
+def last_words(log: Path) -> str:
+    """How a process ended, by its log: the error that it did not survive, else the last line."""
+    try:
+        text = log.read_bytes()[-LAST_BYTES:].decode("utf-8", "replace").rstrip()
+    except OSError:
+        text = ""
+    if not text:
+        return NO_WORD
+    _, found, trace = text.rpartition(_TRACE)
+    lines = trace.splitlines()
+    error = next((number for number, line in enumerate(lines) if line and not line.startswith(" ")), None)
+    said = " ".join(lines[error:]) if found and error is not None else lines[-1]
+    return shorten(said, MOST_CHARACTERS, placeholder=" …")
 
 
 def stop(path: Path, grace_seconds: float = 10.0) -> bool:

@@ -29,7 +29,7 @@ from profiles.errors import Permanent, ProfileError
 from profiles.request import TrainRequest
 from profiles.vocabulary import FINISHED, Mode, RunState
 from tasks.ledger.ledger import Ledger
-from tasks.prefect.server import named_server, own_url
+from tasks.prefect.server import named_server, own_url, server_url
 from tasks.runs.open import open_run, resolve_request
 from tasks.settings import Settings
 from workflows.model.records import RequestRecord, RunRecord
@@ -71,6 +71,8 @@ def stop_run(run: Run, why: Why = "", *, as_json: AsJson = False) -> int:
     if record.state in FINISHED:
         say(f"{run} has {record.state} already")
         return GOOD
+    if not _is_driven(run, settings, ledger):
+        named_server(settings.home)  # a driver is started: a wrong address is told before the request stands
     request = RequestRecord(
         id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "stopped by a person"
     )
@@ -184,10 +186,8 @@ def train_run(options: TrainOptions) -> int:
         from deployments.cli.profiles import render_resolved
 
         return render_resolved(resolve_request(request, settings), "dry-run", as_json=options.as_json)
-    # A server that is named is asked before anything is written down: nothing is left pending for a wrong address.
-    known = named_server(settings.home) or own_url(settings.home)
-    driver = prepare_driver(settings.home, known) if known else None
     ledger = Ledger(settings.ledger_url)
+    driver = _prepared(request, settings, ledger)
     try:
         run = open_run(request, settings, ledger, _now(), who())
     except BaseException:
@@ -196,6 +196,31 @@ def train_run(options: TrainOptions) -> int:
         raise
     again = same_again(options, run.name)
     return _carry_on(run, settings, ledger, driver, again, detach=options.detach, as_json=options.as_json)
+
+
+def _prepared(request: TrainRequest, settings: Settings, ledger: Ledger) -> Driver | None:
+    """A driver that is being made ready; None where the run needs none.
+
+    The server answers before anything is written down, so that nothing is left pending where it cannot be reached.
+    """
+    known = named_server(settings.home) or own_url(settings.home)
+    if not known:
+        before = ledger.run(request.name) if request.name else None
+        if before is not None and (before.state in FINISHED or _is_driven(before.name, settings, ledger)):
+            return None
+        resolve_request(request, settings)  # no server is started for what is wrong by itself
+        known = _server(settings)
+    return prepare_driver(settings.home, known)
+
+
+def _server(settings: Settings) -> str:
+    if server_url(settings.home) is None:
+        say("starting the Prefect server in the background (once; `primus down` stops it)")
+    return ensure_console(settings.home)
+
+
+def _is_driven(run: str, settings: Settings, ledger: Ledger) -> bool:
+    return driver_of(run, ledger.lease(run), settings.home, _now()).alive
 
 
 def same_again(options: TrainOptions, run: str) -> str:
@@ -245,20 +270,18 @@ def _carry_on(
 
 def _driven(run: str, settings: Settings, ledger: Ledger, prepared: Driver | None) -> int | None:
     """Pid of the driver that the run was given; None where it has ended, which was told."""
-    if prepared is None:
-        say("starting the Prefect server in the background (once; `primus down` stops it)")
-        prepared = prepare_driver(settings.home, ensure_console(settings.home))
-    pid = prepared.drive(run)
+    driver = prepared or prepare_driver(settings.home, _server(settings))
+    pid = driver.drive(run)
     warm_up(settings.home)
-    driver, took = driver_that_took(run, ledger, settings.home)
+    seen, took = driver_that_took(run, ledger, settings.home)
     story = ledger.story(run)
     if took or story.run.state in FINISHED:
         return pid
-    if driver.alive:
+    if seen.alive:
         say(f"process {pid} was started for {run} and has not taken it within {CLAIM_SECONDS:g} s")
         return pid
-    end = driver.told_end(story.lease) or "its driver is gone"
-    say(f"nobody drives {run}: {end}\nits log: {driver.log}\nwhen that is mended, go on: primus resume {run}")
+    end = seen.told_end(story.lease) or "its driver is gone"
+    say(f"nobody drives {run}: {end}\nits log: {seen.log}\nwhen that is mended, go on: primus resume {run}")
     return None
 
 
@@ -281,7 +304,7 @@ def _at(host: str) -> str:
 
 
 def _ensure_driver(run: str, settings: Settings, ledger: Ledger) -> None:
-    if not driver_of(run, ledger.lease(run), settings.home, _now()).alive:
+    if not _is_driven(run, settings, ledger):
         prepare_driver(settings.home, ensure_console(settings.home)).drive(run)
 
 

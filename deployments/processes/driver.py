@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Protocol
 
 from deployments.exit_codes import say
-from deployments.processes.last_words import driver_file, driver_log, given_driver, last_words
+from deployments.processes.last_words import driver_file, driver_log, given_driver
 from deployments.processes.prefork import PID_FILE, drive_here, forked_driver
 from profiles.errors import Unavailable
 from tasks.addresses import prepare
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import ask_runner, serving
-from tasks.processes import process_start, record, recorded
+from tasks.processes import last_words, process_start, record, recorded
 from tasks.settings import Settings
 from workflows.model.records import Lease
 from workflows.model.why import DriverSight

@@ -11,14 +11,8 @@ import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import shorten
 
 from tasks.processes import Recorded, record, written
-
-LAST_BYTES, MOST_CHARACTERS = 16_384, 400
-"""Of a log that ended: more than any traceback of ours is not read, and more is not shown."""
-NO_WORD = "it left no word: killed from outside, or for want of memory (the kernel's log tells)"
-_TRACE = "Traceback (most recent call last):\n"
 
 
 def driver_file(home: Path, run: str) -> Path:
@@ -54,18 +48,3 @@ def note(home: Path, run: str, text: str) -> None:
     """Write into the log of the run's driver."""
     with driver_log(home, run).open("a", encoding="utf-8") as log:
         log.write(f"{text}\n")
-
-
-def last_words(log: Path) -> str:
-    """How a driver ended: the error that it did not survive, else the last line of its log."""
-    try:
-        text = log.read_bytes()[-LAST_BYTES:].decode("utf-8", "replace").rstrip()
-    except OSError:
-        text = ""
-    if not text:
-        return NO_WORD
-    _, found, trace = text.rpartition(_TRACE)
-    lines = trace.splitlines()
-    error = next((number for number, line in enumerate(lines) if line and not line.startswith(" ")), None)
-    said = " ".join(lines[error:]) if found and error is not None else lines[-1]
-    return shorten(said, MOST_CHARACTERS, placeholder=" …")

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from profiles.errors import Unavailable
 from tasks.addresses import API_URL, api_url, exempt, proxy_of
-from tasks.processes import record, recorded, spawn, stop
+from tasks.processes import last_words, record, recorded, spawn, stop
 
 START_SECONDS = 120.0
 """An empty home needs 8 to 10 s (migrations); a busy machine ten times that."""
@@ -211,9 +211,11 @@ def wait_for_server(url: str, home: Path) -> None:
         Unavailable: it does not, or it died; its log is named.
     """
     deadline = time.monotonic() + START_SECONDS
+    log = home / "logs" / "server.log"
     while error := answers(url):
-        if own_url(home) is None or time.monotonic() > deadline:
-            log = home / "logs" / "server.log"
+        if own_url(home) is None:
+            raise Unavailable(f"the Prefect server at {url} ended: {last_words(log)}; see {log}")
+        if time.monotonic() > deadline:
             raise Unavailable(f"the Prefect server at {url} does not answer ({error}); see {log}")
         time.sleep(0.05)
 

@@ -37,7 +37,7 @@ from tasks.prefect.server import (
     stop_server,
     wait_for_server,
 )
-from tasks.processes import Recorded, record, recorded, spawn, stop
+from tasks.processes import Recorded, last_words, record, recorded, spawn, stop
 from tasks.settings import CLUSTER
 
 WISH = "up.json"
@@ -222,7 +222,7 @@ def _wait_until_serving(home: Path) -> None:
     while not serving(home):
         log = home / "logs" / f"{Service.RUNNER}.log"
         if alive(home, Service.RUNNER) is None:
-            raise Unavailable(f"the flow runner ended at once; see {log}")
+            raise Unavailable(f"the flow runner ended at once: {last_words(log)}; see {log}")
         if time.monotonic() > deadline:
             raise Unavailable(f"the flow runner does not serve after {READY_SECONDS:g} s; see {log}")
         time.sleep(0.05)

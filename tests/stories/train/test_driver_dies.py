@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.exit_codes import FAILED
+from deployments.exit_codes import FAILED, UNKNOWN
 from tests.support.harness.consoles import console
 from tests.support.harness.stages import PROFILE
 
@@ -41,3 +41,10 @@ def test_a_wrong_address_leaves_no_run_behind(tmp_path: Path, prefect_server: st
             assert f"here {prefect_server}" in told
         assert json.loads(made.primus("runs", "--json").stdout) == []
         assert not (tmp_path / "up.json").exists()
+
+
+def test_a_server_of_ours_that_cannot_start_leaves_none_either(tmp_path: Path) -> None:
+    with console(tmp_path, PREFECT_SERVER_DATABASE_CONNECTION_URL="nonsense://x") as made:
+        told = made.primus("train", str(PROFILE), "--name", "first", "--detach", code=UNKNOWN).stderr
+        assert "ended: sqlalchemy.exc.NoSuchModuleError: " in told
+        assert json.loads(made.primus("runs", "--json").stdout) == []

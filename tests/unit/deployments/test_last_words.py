@@ -15,12 +15,12 @@ from deployments.cli.train import show_status
 from deployments.cli.why import show_why
 from deployments.exit_codes import GOOD
 from deployments.processes.driver import driver_of, driver_that_took
-from deployments.processes.last_words import MOST_CHARACTERS, NO_WORD, driver_file, driver_log, driving_here, last_words
+from deployments.processes.last_words import driver_file, driver_log, driving_here
 from deployments.screen.views import status_document
 from profiles.request import TrainRequest
 from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
-from tasks.processes import process_start, record, written
+from tasks.processes import MOST_CHARACTERS, NO_WORD, last_words, process_start, record, written
 from tasks.runs.open import open_run
 from tasks.settings import Settings
 from tests.support.cases.rows import rows

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.prefect import server
+from profiles.errors import Unavailable
+from tasks.prefect import server, services
 from tasks.prefect.server import PORTS
 
 
@@ -61,3 +62,15 @@ def test_where_all_of_them_are_taken_the_system_gives_one(tmp_path: Path, monkey
         number = taken.getsockname()[1]
         monkeypatch.setattr(server, "PORTS", range(number, number + 1))
         assert port(tmp_path) not in (0, number)
+
+
+def test_what_ended_a_server_or_a_runner_is_told_with_its_log(tmp_path: Path) -> None:
+    for name in ("server", "runner"):
+        (tmp_path / "logs").mkdir(exist_ok=True)
+        (tmp_path / "logs" / f"{name}.log").write_text(
+            "Traceback (most recent call last):\n  File 1\nOSError: no room\n"
+        )
+    with pytest.raises(Unavailable, match=r"ended: OSError: no room; see .*server\.log"):
+        server.wait_for_server("http://127.0.0.1:9/api", tmp_path)
+    with pytest.raises(Unavailable, match=r"ended at once: OSError: no room; see .*runner\.log"):
+        services._wait_until_serving(tmp_path)  # pyright: ignore[reportPrivateUsage] - nothing is started here
