@@ -33,7 +33,7 @@ ONLY_IN = {
 SHARED_WITH_PROGRAMS = {
     "checkpoints.inventory": "`primus checkpoints` looks as the gate does",
     "checkpoints.proofs": "where proofs lie in a run's folder",
-    "coordinator.hang_watch": "limits of hangs, which flows compare with what they see themselves",
+    "coordinator.budgets": "limits of hangs, which flows compare with what they see themselves",
     "coordinator.saves": "what saving costs: the account and the coordinator advise by the same figures",
     "coordinator.scopes": "shapes of roles, which the coordinator's options carry",
     "coordinator.service": "the word by which a status says which right was lent",

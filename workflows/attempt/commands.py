@@ -100,6 +100,7 @@ def coordinate(plan: AttemptPlan) -> list[str]:
         replica_groups=role.replica_groups,
         essential=tuple(str(RoleShape(one.name, one.replicas, one.processes_per_node)) for one in others),
         hang_init_seconds=hang.init_seconds if tells_steps else 0.0,
+        hang_silence_seconds=0.0 if tells_steps else hang.init_seconds,
         hang_step_floor_seconds=hang.step_floor_seconds,
         hang_step_factor=hang.step_factor,
         hang_checkpoint_seconds=hang.checkpoint_seconds,

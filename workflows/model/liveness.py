@@ -44,10 +44,11 @@ class Look:
 
 
 def runs(view: AttemptView) -> bool:
-    """Whether every pod of the gang is said to run, by a cluster that answers."""
+    """Whether every pod of the gang is said to run, or to have ended well before others, by a cluster that answers."""
     gang = [pod for pod in view.pods if pod.ranks]
     answers = view.jobset == "Running" and not view.away and not view.partial
-    return answers and bool(gang) and all(pod.phase == "Running" for pod in gang)
+    phases = {pod.phase for pod in gang}
+    return answers and "Running" in phases <= {"Running", "Succeeded"}
 
 
 def unheard_since(view: AttemptView, began: float, silence_seconds: float) -> float | None:

@@ -15,7 +15,7 @@ from profiles.vocabulary import VerdictWord
 from workflows.model.attempt import AttemptView, CoordinatorFacts, SecondSight
 from workflows.model.liveness import CALM, LOOK_SECONDS
 from workflows.model.records import IncidentRecord, Story
-from workflows.programs.coordinator.hang_watch import SECOND_WINDOW, HangLimits
+from workflows.programs.coordinator.budgets import SECOND_WINDOW, HangLimits
 from workflows.programs.launcher.options import STEPLESS
 
 LOOKS = 2

@@ -64,6 +64,43 @@ def test_who_waits_for_a_rank_that_left_hangs_and_the_one_who_left_is_named(scen
     assert "which has ended with exit code 0 after step 25" in " ".join(seen.evidence), seen.evidence
 
 
+STARTS = """
+import os, signal, sys, time
+first = os.environ["PRIMUS_ATTEMPT"] == "1" and os.environ["RANK"] == "0"
+if first and sys.argv[1] == "stopped":
+    os.kill(os.getpid(), signal.SIGSTOP)
+end = time.monotonic() + (14 if first else 0)
+while time.monotonic() < end:
+    sum(range(50_000))
+    time.sleep(0.02)
+for step in range(1, 31):
+    print(f"step {step}/30 | loss {9 - step / 10:.4f} | tokens/s 5 | step time 0.0100 s", flush=True)
+"""
+"""Rank 0 of the first attempt is stopped at once, or computes for fourteen seconds before its first step."""
+
+
+def starting(scene: Stage, how: str) -> tuple[str, ...]:
+    shared = scene.home / "shared"
+    shared.mkdir()
+    (shared / "starts.py").write_text(STARTS)
+    command = [sys.executable, "-S", str(shared / "starts.py"), how]
+    hang = ("recovery.hang.init_seconds=8", "recovery.hang.step_floor_seconds=1")
+    return (*hang, f"steps={STEPS}", "checkpoint.format=none", f"roles.trainer.command={json.dumps(command)}")
+
+
+def test_a_rank_that_is_stopped_before_its_first_step_hangs_though_the_other_is_done(scene: Stage) -> None:
+    story = scene.start(overrides=starting(scene, "stopped")).end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["hang", "succeeded"], scene.tell()
+    assert "rank 0 is stopped, as by SIGSTOP" in " ".join(incident(story).evidence), incident(story).evidence
+
+
+def test_a_first_step_that_takes_long_and_works_is_waited_for_though_the_other_rank_is_done(scene: Stage) -> None:
+    story = scene.start(overrides=starting(scene, "works")).end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["succeeded"], scene.tell()
+
+
 def a_file(path: Path) -> None:
     path.write_text("what was here before")
 

@@ -12,48 +12,29 @@ the minority, restart. → `observer` where more than half of the launchers have
 then the coordinator is cut off, not the gang hung. Nothing is done, and the second window begins anew when they are
 heard again. Any new step, the begin and end of a declared pause, and a new incarnation lead back to `watching`;
 `confirmed` stays until one of these. Time in which the coordinator itself was stopped does not count.
-
-Each phase has a budget: how long the gang may stand still in it before it counts as hung.
-Sources: fault tolerance notes 6.6; five times the longest is NVIDIA Resiliency Extension's rule.
-
-    T = max(floor, 5 x longest seen, 3 x p99, median + 10 x 1.4826 x MAD)      from 20 steps on
-
-**The floor follows what a mistake costs.** Killing a healthy gang throws away the steps since its newest proven
-checkpoint and a restart; waiting for a hung one throws away the wait. Waiting as long as a mistake would cost is at
-most twice as dear as knowing the truth (the ski-rental rule). So both windows together are at least that cost, but not
-below `least_seconds`, and the cost alone never asks for more than `step_floor_seconds` (the profile's 60 s). A gang
-with steps of 0.1 s that saved half a second ago is called hung after 1.75 s, one that would lose ten minutes not before
-90 s, and with steps of 60 s the five times longest (300 s) decides anyway. That is safe, since
-
-* no window is shorter than five times the longest step ever seen, which includes pauses that were survived;
-* the short floor is only for programs that announce a save *before* it begins, since an unexpected one looks like a
-  hang; all others keep `step_floor_seconds`, and the budget of each pause that they only report afterwards;
-* a declared pause has a budget of its own and is never a sample of steps; so have the first steps of each incarnation,
-  in which programs compile;
-* where the gang hung at the same step before, either the program always pauses there or a restart does not help: each
-  time the limit is eight times longer, so that an undeclared pause is survived by the second or third try.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from typing import Collection, FrozenSet, Mapping, Optional, Sequence, Tuple, Union
+from typing import Collection, FrozenSet, Mapping, Optional, Union
 
+from workflows.programs.coordinator.budgets import (
+    Budget,
+    HangLimits,
+    Samples,
+    early_budget,
+    floor_seconds,
+    pause_budget,
+    step_budget,
+)
+from workflows.programs.coordinator.life import Life, LifeSeen, Wait
 from workflows.programs.runtime.flags import replace
 
-LEAST_SAMPLES = 20
-"""Steps below which their spread is not known, so that the configured floor holds."""
-KEPT_SAMPLES = 256
-"""Newest steps for p99, median and MAD; the longest one counts for ever."""
 REPEAT_FACTOR = 8.0
 """Factor on the budget for each earlier hang at the same step."""
-SECOND_WINDOW = 0.5
-"""Second window as a share of the first: a hang is confirmed after 1.5 windows."""
-LEAST_SECOND_SECONDS = 0.75
-"""A rank that is stopped for 1 s, with the slowest steps on either side of it, is back before 1.75 s are over."""
-MAD_TO_SIGMA = 1.4826
-"""Standard deviation of a normal distribution, in median absolute deviations."""
+STEPLESS_PHASES = ("init", "ending")
+"""Phases in which no step is to be expected soon, so that signs of life say more."""
 PAUSE_PHASES = ("checkpoint", "restore", "evaluation")
 """Phases in which a rank makes no steps and that it may declare."""
 
@@ -133,7 +114,7 @@ class GangOver:
     at: float
 
 
-Event = Union[GangLaunched, StepReported, PhaseEntered, CheckpointProven, RankLeft, GangOver]
+Event = Union[GangLaunched, StepReported, PhaseEntered, CheckpointProven, LifeSeen, RankLeft, GangOver]
 
 
 @dataclass(frozen=True)
@@ -147,129 +128,6 @@ class Pause:
     """The gang's step when it began."""
     detail: str = ""
     """The program's line that declared it."""
-
-
-@dataclass(frozen=True)
-class HangLimits:
-    """Configured limits; the first four come from the profile's `recovery.hang`."""
-
-    init_seconds: float = 1800.0
-    """From the start of the ranks to their first step, and from the last planned step to their end."""
-    step_floor_seconds: float = 60.0
-    """The most that the cost of a mistake can ask for; before 20 steps, and for programs that save unannounced, the
-    floor itself."""
-    step_factor: float = 5.0
-    """Times the longest step seen."""
-    checkpoint_seconds: float = 1800.0
-    """While a checkpoint is written."""
-    restore_seconds: float = 1800.0
-    evaluation_seconds: float = 3600.0
-    """Evaluations are the longest pause that trainers make."""
-    least_seconds: float = 1.0
-    """No first window is shorter: collectors of garbage, storage and schedulers take tenths of seconds everywhere."""
-    announces: bool = False
-    """The program is known to say before each pause that it begins (the builder knows its words); else this is learned
-    from the first one."""
-
-    def of(self, phase: str) -> float:
-        """The budget of a phase of which nothing was measured."""
-        known = {"checkpoint": self.checkpoint_seconds, "restore": self.restore_seconds,
-                 "evaluation": self.evaluation_seconds, "step": self.step_floor_seconds}  # fmt: skip
-        return known.get(phase, self.init_seconds)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Durations of one phase."""
-
-    newest: Tuple[float, ...] = ()
-    """Seconds each, at most `KEPT`."""
-    longest: float = 0.0
-    count: int = 0
-
-    def with_sample(self, seconds: float) -> Samples:
-        """With one more sample, unless it is not a duration."""
-        if not (math.isfinite(seconds) and seconds >= 0):
-            return self
-        return Samples((*self.newest, seconds)[-KEPT_SAMPLES:], max(self.longest, seconds), self.count + 1)
-
-    @property
-    def median_seconds(self) -> float:
-        """Their median; 0: none."""
-        return median(sorted(self.newest)) if self.newest else 0.0
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long a phase may stand still, and by which rule."""
-
-    seconds: float
-    """The first window."""
-    rule: str
-
-    @property
-    def second_seconds(self) -> float:
-        """The second window, in which stacks are gathered and a sign of life still counts."""
-        return max(LEAST_SECOND_SECONDS, SECOND_WINDOW * self.seconds)
-
-    def at_least(self, seconds: float, rule: str) -> Budget:
-        """This budget, or one of `seconds` where that is longer."""
-        return self if self.seconds >= seconds else replace(self, seconds=seconds, rule=rule)
-
-
-def median(ordered: Sequence[float]) -> float:
-    """Median of at least one sorted value."""
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def measured_budget(samples: Samples, floor_seconds: float, factor: float = 5.0) -> Budget:
-    """The budget by the formula above, for at least one sample."""
-    ordered = sorted(samples.newest)
-    middle = median(ordered)
-    spread = median(sorted(abs(value - middle) for value in ordered))
-    p99 = ordered[math.ceil(0.99 * len(ordered)) - 1]
-    found = Budget(floor_seconds, "floor").at_least(factor * samples.longest, f"{factor:g} x the longest")
-    found = found.at_least(3 * p99, "3 x p99")
-    return found.at_least(middle + 10 * MAD_TO_SIGMA * spread, "median + 10 sigma")
-
-
-def floor_seconds(limits: HangLimits, announces: bool, mistake_seconds: float) -> float:
-    """The shortest first window of a step.
-
-    `announces`: the program declares pauses before they begin. `mistake_seconds`: cost of killing a healthy gang, which
-    is the training since the newest proven checkpoint and a restart.
-    """
-    if not announces:
-        return max(limits.step_floor_seconds, limits.least_seconds)
-    wanted_seconds = min(limits.step_floor_seconds, mistake_seconds / (1 + SECOND_WINDOW))
-    return max(limits.least_seconds, wanted_seconds)
-
-
-def step_budget(limits: HangLimits, samples: Samples, floor: float) -> Budget:
-    """Budget of a step outside of pauses, from the steps of all incarnations; `floor` comes from `floor_seconds`."""
-    return (
-        measured_budget(samples, floor, limits.step_factor)
-        if samples.count >= LEAST_SAMPLES
-        else early_budget(limits, samples)
-    )
-
-
-def early_budget(limits: HangLimits, samples: Samples) -> Budget:
-    """Budget of the first steps after a start, in which programs compile; `samples` are such steps only."""
-    if not samples.count:
-        return Budget(limits.init_seconds, "no such step measured yet")
-    few = Budget(max(limits.step_floor_seconds, limits.least_seconds), "configured, as little is measured")
-    return few.at_least(2 * limits.step_factor * samples.longest, f"{2 * limits.step_factor:g} x the longest")
-
-
-def pause_budget(limits: HangLimits, phase: str, samples: Samples) -> Budget:
-    """Budget of a declared pause, of the start and of the end.
-
-    It is never shorter than configured, as the next evaluation may be a full one; long pauses make it longer.
-    """
-    configured = Budget(limits.of(phase), "configured")
-    return configured.at_least(limits.step_factor * samples.longest, f"{limits.step_factor:g} x the longest")
 
 
 @dataclass(frozen=True)
@@ -289,6 +147,8 @@ class Watch:
     """Present pauses by rank."""
     quiet_seconds: float = 0.0
     """Seconds since the last sign of progress, by the coordinator's ticks."""
+    life: Life = field(default_factory=Life)
+    """Until the first step, and after the last one."""
     suspect_seconds: float = 0.0
     suspected_at: float = 0.0
     ticked_at: Optional[float] = None
@@ -320,20 +180,38 @@ class Watch:
         return "ending" if self.is_ending else "step" if self.has_stepped else "init"
 
     @property
+    def wants_life(self) -> bool:
+        """Whether signs of life say more than steps do."""
+        return self.verdict != "over" and (not self.has_stepped or self.is_ending)
+
+    @property
     def mistake_seconds(self) -> float:
         """Seconds of work that a restart would throw away now."""
         lost = max(0, self.step - self.saved_step) / max(1, self.stride) * self.steps.median_seconds
         return lost + self.restart_seconds
 
     @property
+    def wait(self) -> Wait:
+        """What is nearest to being called a hang."""
+        if self.phase in STEPLESS_PHASES:
+            waits = self.life.waits(self.limits, self.quiet_seconds, self.is_ending)
+        else:
+            budget = self._step_budget if self.phase == "step" else pause_budget(self.limits, self.phase, Samples())
+            waits = [Wait(self.quiet_seconds, budget)]
+        return max((one._replace(budget=self._patient(one.budget)) for one in waits), key=lambda one: one.share)
+
+    @property
     def budget(self) -> Budget:
         """The first window now."""
-        found = self._step_budget if self.phase == "step" else pause_budget(self.limits, self.phase, Samples())
+        return self.wait.budget
+
+    def _patient(self, budget: Budget) -> Budget:
+        """The budget, or a longer one after hangs at this step."""
         times = self.hang_counts.get(self.step, 0)
         if not times:
-            return found
-        longer = max(self.limits.step_floor_seconds, found.seconds) * REPEAT_FACTOR ** (times - 1)
-        return found.at_least(longer, "it stood still here before")
+            return budget
+        longer = max(self.limits.step_floor_seconds, budget.seconds) * REPEAT_FACTOR ** (times - 1)
+        return budget.at_least(longer, "it stood still here before")
 
     @property
     def _step_budget(self) -> Budget:
@@ -349,9 +227,10 @@ class Watch:
     @property
     def why(self) -> str:
         """The reason for the verdict, for people."""
-        budget = self.budget
+        wait, budget = self.wait, self.budget
         after = f"after step {self.step}" if self.has_stepped else "since the start"
         return (f"no progress for {self.quiet_seconds:.3g} s {after}, in phase {self.phase}; "
+                f"{wait.words}{'; ' if wait.words else ''}"
                 f"limit {budget.seconds:.3g} s ({budget.rule}) + {budget.second_seconds:.3g} s")  # fmt: skip
 
 
@@ -360,7 +239,10 @@ def apply_event(watch: Watch, event: Event) -> Watch:
     if isinstance(event, GangLaunched):
         return _launched(watch, event)
     if isinstance(event, CheckpointProven):
-        return replace(watch, saved_step=max(watch.saved_step, event.step))
+        life = replace(watch.life.with_sign(event.at), since=event.at)
+        return replace(watch, saved_step=max(watch.saved_step, event.step), life=life)
+    if isinstance(event, LifeSeen):
+        return replace(watch, life=watch.life.with_look(event)) if watch.wants_life else watch
     if isinstance(event, GangOver):
         return replace(watch, verdict="over", pauses={})
     if watch.verdict == "over" or event.incarnation != watch.incarnation:
@@ -376,17 +258,20 @@ def tick(watch: Watch, now: float, majority_heard: float) -> Watch:
     watch = replace(watch, ticked_at=now)
     if watch.verdict in ("over", "confirmed"):
         return watch
-    watch = replace(watch, quiet_seconds=watch.quiet_seconds + passed)
+    watch = replace(watch, quiet_seconds=watch.quiet_seconds + passed, life=watch.life.later(passed))
     if watch.quiet_seconds < watch.limits.least_seconds:
         return watch
+    wait = watch.wait
+    hung = wait.share >= 1.0
+    if watch.phase in STEPLESS_PHASES and not hung:
+        return replace(watch, verdict="watching")  # somebody does something again
     if watch.verdict == "watching":
-        hung = watch.quiet_seconds >= watch.budget.seconds
         return replace(watch, verdict="suspect", suspected_at=now, suspect_seconds=0.0) if hung else watch
     if watch.verdict == "observer":
         heard = majority_heard >= watch.suspected_at
         return replace(watch, verdict="suspect", suspected_at=now, suspect_seconds=0.0) if heard else watch
     watch = replace(watch, suspect_seconds=watch.suspect_seconds + passed)
-    if watch.suspect_seconds < watch.budget.second_seconds:
+    if watch.suspect_seconds < wait.budget.second_seconds:
         return watch
     return replace(watch, verdict="confirmed" if majority_heard >= watch.suspected_at else "observer")
 
@@ -395,7 +280,8 @@ def after_other_restart(watch: Watch) -> Watch:
     """The watch after a restart of another gang, for which this one may have waited: that wait does not count."""
     if watch.verdict == "over":
         return watch
-    return replace(watch, verdict="watching", quiet_seconds=0.0, suspect_seconds=0.0, paused_since_step=True)
+    life = replace(watch.life, idle_seconds=0.0)
+    return replace(watch, verdict="watching", quiet_seconds=0.0, suspect_seconds=0.0, paused_since_step=True, life=life)
 
 
 def majority_heard_at(heard: Collection[float]) -> float:
@@ -415,6 +301,7 @@ def _launched(watch: Watch, event: GangLaunched) -> Watch:
                  ticked_at=event.at, launched_at=event.at, restart_seconds=watch.restart_seconds, stride=watch.stride,
                  saved_step=max(watch.saved_step, event.resume_step), announced_phases=watch.announced_phases,
                  late_phases=watch.late_phases, steps=watch.steps, warm_steps=watch.warm_steps,
+                 life=Life(since=event.at, pauses=watch.life.pauses),
                  hang_counts=hung if watch.verdict == "confirmed" else watch.hang_counts)  # fmt: skip
 
 
@@ -426,19 +313,25 @@ def _left(watch: Watch, rank: int) -> Watch:
 
 def _alive(watch: Watch, at: float) -> Watch:
     ticked_at = at if watch.ticked_at is None else max(watch.ticked_at, at)
+    if not watch.has_stepped:
+        watch = replace(watch, life=watch.life.with_sign(at))
     return replace(watch, verdict="watching", quiet_seconds=0.0, suspect_seconds=0.0, ticked_at=ticked_at)
 
 
 def _stepped(watch: Watch, event: StepReported) -> Watch:
     watch = _sampled(_resumed(watch, event), event)
-    if event.step <= watch.step:
+    # A rank that is behind goes on too: the one that was ahead may have ended, or does not wait for the others.
+    if event.step <= watch.step and watch.reference is not event:
         return watch
     if not watch.has_stepped:
         watch = replace(watch, has_stepped=True, restart_seconds=max(0.0, event.at - watch.launched_at))
     left = event.step - STRIDES_PAST_PAUSE * watch.stride
     pauses = {rank: pause for rank, pause in watch.pauses.items() if pause.step > left} if watch.pauses else {}
     ending = event.total_steps is not None and event.step >= event.total_steps > 0
-    return _alive(replace(watch, step=event.step, is_ending=ending, pauses=pauses), event.at)
+    if ending and not watch.is_ending:
+        watch = replace(watch, life=Life(since=event.at, pauses=watch.life.pauses))
+    step = max(watch.step, event.step)
+    return _alive(replace(watch, step=step, is_ending=ending, pauses=pauses), event.at)
 
 
 def _sampled(watch: Watch, event: StepReported) -> Watch:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
+from workflows.programs.coordinator.budgets import HangLimits
 from workflows.programs.coordinator.hang_watch import (
     NEVER,
     CheckpointProven,
     GangLaunched,
     GangOver,
-    HangLimits,
     PhaseEntered,
     RankLeft,
     StepReported,
@@ -27,6 +27,7 @@ from workflows.programs.coordinator.hang_watch import (
     majority_heard_at,
     tick,
 )
+from workflows.programs.coordinator.life import FRESH_SECONDS, LifeSeen
 from workflows.programs.coordinator.state import (
     FINAL_STATES,
     Event,
@@ -48,6 +49,8 @@ from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 ANSWER_SECONDS = 3.0
 """Longest wait for answers after the request for stacks."""
 TICK_SECONDS = 0.1
+LOOK_SECONDS = 1.0
+"""Between two looks at what all launchers said of their ranks: a gang may have thousands."""
 TEXT_BYTES = 4000
 """Longest text of the stacks."""
 _DOUBT: Tuple[Literal["suspect", "observer", "confirmed"], ...] = ("suspect", "observer", "confirmed")
@@ -65,6 +68,21 @@ class _Question:
     """The members that may answer, by pod name."""
 
 
+class PodLife(NamedTuple):
+    """What a launcher saw of its ranks when it looked last."""
+
+    at: float
+    """Unix time in seconds by the coordinator."""
+    alive: bool
+    """Whether any of them printed, used the processor, read or wrote since the look before."""
+    stopped: Tuple[int, ...]
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], at: float) -> PodLife:
+        """From a launcher's report; raises ValueError or TypeError where it makes no sense."""
+        return cls(at, data.get("alive") is not False, tuple(map(int, data.get("stopped") or ())))
+
+
 class HangWatch:
     """Progress of one gang and stacks of its ranks; `gang` is its index among the attempt's gangs."""
 
@@ -79,6 +97,8 @@ class HangWatch:
         self._incarnation = 1
         self._question: Optional[_Question] = None
         self._answered: Set[str] = set()
+        self._life: Dict[Key, PodLife] = {}
+        self._looked_at = NEVER
         self._stacks: Dict[int, Stack] = {}
 
     def update(self, before: State, state: State, event: Event) -> None:
@@ -87,7 +107,7 @@ class HangWatch:
             self.watch, self.found = after_other_restart(self.watch), None
         if state.incarnation != self._incarnation:
             self._incarnation, self._running, self._ended, self.found = state.incarnation, set(), set(), None
-            self._question = None
+            self._question, self._life = None, {}
         if state.is_stopping and not before.is_stopping:
             self.watch = apply_event(self.watch, GangOver(event.at))
         elif isinstance(event, HangSuspected):
@@ -99,8 +119,8 @@ class HangWatch:
             if was is not None and (event.posted or event.sequence > was.sequence):
                 self._take_reports(state, event)
 
-    def add_stacks(self, answer: StackAnswer, state: State) -> None:
-        """Add the stacks of a launcher's own ranks; raises RefusedError where nobody asked this pod for them."""
+    def add_stacks(self, answer: StackAnswer, state: State) -> Key:
+        """Add the stacks of a launcher's own ranks; whose they are. Raises RefusedError where nobody asked this pod."""
         question = self._question
         if question is None or answer.id != question.id:
             raise RefusedError(409, f"no request for stacks with the id {answer.id!r} is open")
@@ -111,6 +131,7 @@ class HangWatch:
         stacks = (one for one in stacks_of([answer.dump], {}) if one.rank in own)
         self._stacks.update({one.rank: replace(one, node=member.place) for one in stacks})
         self._answered.add(answer.pod)
+        return member.key
 
     @property
     def stacks(self) -> List[Stack]:
@@ -132,6 +153,9 @@ class HangWatch:
         watched = state.incarnation == self.watch.incarnation and state.pending is None and not state.is_stopping
         if not watched or not self.is_watching:
             return None
+        if now - self._looked_at >= LOOK_SECONDS and self.wants_life:
+            self._looked_at = now
+            self.watch = apply_event(self.watch, self._life_of_all(state, now))
         was = self.watch.verdict
         half = NEVER if was not in _DOUBT else majority_heard_at(_heard_in_gang(state, heard))
         self.watch = tick(self.watch, now, half)
@@ -141,6 +165,23 @@ class HangWatch:
             return None
         self.found = self._finding(state, now)
         return self.found
+
+    @property
+    def wants_life(self) -> bool:
+        """Whether launchers should look for signs of life: steps say more, as soon as there are any."""
+        return self.watch.wants_life
+
+    def note_life(self, key: Key, life: PodLife) -> None:
+        """Note what a launcher of the gang saw of its ranks."""
+        self._life[key] = life
+
+    def _life_of_all(self, state: State, now: float) -> LifeSeen:
+        living = [one for one in state.members.values() if one.role == state.deciding_role]
+        keys = [one.key for one in living if one.state not in FINAL_STATES]
+        known = [life for life in (self._life.get(key) for key in keys) if life and now - life.at <= FRESH_SECONDS]
+        sign_at = max((life.at for life in known if life.alive), default=None)
+        stopped = sorted(rank for life in known for rank in life.stopped)
+        return LifeSeen(now, sign_at, len(known) == len(keys) > 0, tuple(stopped))
 
     def status(self) -> Optional[Hang]:
         """The present suspicion, as `/status` shows it; None: there is none."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import List, Sequence, Tuple
 
 from workflows.programs.coordinator import stragglers
-from workflows.programs.coordinator.hang_watch import HangLimits
+from workflows.programs.coordinator.budgets import HangLimits
 from workflows.programs.coordinator.scopes import RoleShape
 from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.state import REPLICA, ROLE, SCOPES
@@ -49,6 +49,8 @@ class Options(flags.Flags):
     """Other roles without which the attempt cannot continue, each as `role:pods:processes`."""
     hang_init_seconds: float = 0.0
     """Longest time to the first step, and from the last one to the end; 0: no limit, for programs that report none."""
+    hang_silence_seconds: float = 0.0
+    """Longest time without any sign of life before their rhythm is known; 0: as `hang_init_seconds`."""
     hang_step_floor_seconds: float = 60.0
     hang_step_factor: float = 5.0
     """Longest time without a step, in longest steps seen."""
@@ -66,6 +68,7 @@ class Options(flags.Flags):
         """Layout and limits of the attempt."""
         hang = HangLimits(
             init_seconds=self.hang_init_seconds or math.inf,
+            silence_seconds=self.hang_silence_seconds,
             step_floor_seconds=self.hang_step_floor_seconds,
             step_factor=self.hang_step_factor,
             checkpoint_seconds=self.hang_checkpoint_seconds,
@@ -103,7 +106,7 @@ def parse(argv: Sequence[str]) -> Options:
         if getattr(options, name) < 1:
             raise flags.UsageError(f"{flags.flag(name)}: must be at least 1, got {getattr(options, name)}")
     _check_gangs(options)
-    for name in ("restarts", "restart_window_seconds", "hang_init_seconds", "mttf_seconds"):
+    for name in ("restarts", "restart_window_seconds", "hang_init_seconds", "hang_silence_seconds", "mttf_seconds"):
         if not getattr(options, name) >= 0:
             raise flags.UsageError(f"{flags.flag(name)}: must not be negative, got {getattr(options, name)}")
     for name, least in _ABOVE.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
 
 from workflows.programs.coordinator.hang_watch import Watch
-from workflows.programs.coordinator.state import Key, Member, State
+from workflows.programs.coordinator.state import FINAL_STATES, Key, Member, State
 from workflows.programs.coordinator.status import saves
 from workflows.programs.runtime.prometheus import Family, Labels, exposition
 from workflows.status import Straggler
@@ -185,7 +185,8 @@ def _restarts(state: State, now: float) -> List[Family]:
 def _launchers(state: State, heard: Mapping[Key, float], now: float) -> List[Family]:
     members = [one for one in state.members.values() if one.role == state.deciding_role]
     up = sum(len(one.pids) for one in members if one.state in ("running", "leaving"))
-    ages = [(one, max(0.0, now - heard[one.key])) for one in members if one.key in heard]
+    living = [one for one in members if one.state not in FINAL_STATES]  # the others have nothing more to say
+    ages = [(one, max(0.0, now - heard[one.key])) for one in living if one.key in heard]
     each: List[Tuple[Labels, float]] = [
         ((("pod_index", one.pod_index), ("node", one.node)), age) for one, age in ages[: MOST_LAUNCHERS + 1]
     ]

@@ -197,9 +197,10 @@ class Coordinator:
         batch = parse_reports(request.body, now, member.sequence + 1)
         self.store.last_heard_at[key] = now
         self._usage.record(key, request.body.get("use"))
+        self.store.note_life(key, request.body.get("life"), now)
         if batch.reports or batch.state or batch.pids:
             self.store.take(batch)
-        return Response(200, {})
+        return Response(200, {"life": True} if self.store.wants_life(key) else {})
 
     def progress(self, request: Request) -> Response:
         """POST /v1/progress."""
@@ -212,7 +213,7 @@ class Coordinator:
 
     def stacks(self, request: Request) -> Response:
         """POST /v1/stacks."""
-        self.store.add_stacks(from_json(request.body))
+        self.store.add_stacks(from_json(request.body), time.time())
         return Response(200, {})
 
     def orders(self, request: Request) -> DeferredResponse:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Iterable, Optional, Tuple
 
-from workflows.programs.coordinator.hang_watch import MAD_TO_SIGMA, median
+from workflows.programs.coordinator.budgets import MAD_TO_SIGMA, median
 
 BASELINE_STEPS = 20
 """First steps, from which mu and sigma are taken."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Callable, Dict, Generic, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Generic, List, Mapping, Optional, Tuple, TypeVar, cast
 
 from workflows.programs.coordinator import journal
 from workflows.programs.coordinator import stragglers as coordinator_stragglers
-from workflows.programs.coordinator.hang_watch import HangLimits, Watch
-from workflows.programs.coordinator.hangs import TICK_SECONDS, HangWatch, blame_awaited_gang
+from workflows.programs.coordinator.budgets import HangLimits
+from workflows.programs.coordinator.hang_watch import Watch
+from workflows.programs.coordinator.hangs import TICK_SECONDS, HangWatch, PodLife, blame_awaited_gang
 from workflows.programs.coordinator.journal import Journal, garbage_collection_off
 from workflows.programs.coordinator.progress import Moment, StepRow
 from workflows.programs.coordinator.rank_reports import ReportFilter
@@ -206,12 +208,30 @@ class AttemptStore:
         place = gang_index(self.gangs, event)
         return self._report_filters[place].filter_event(self.gangs.states[place], event)
 
-    def add_stacks(self, answer: StackAnswer) -> None:
-        """Add the stacks of a launcher's ranks; raises RefusedError where nobody asked this pod for them."""
+    def note_life(self, key: Key, life: Any, at: float) -> None:
+        """Note what a launcher saw of its ranks; of roles that are not watched nothing is noted."""
+        watch = self._watch_of(key)
+        if watch is not None and isinstance(life, dict):
+            with suppress(ValueError, TypeError):  # it makes no sense: then nothing is known
+                watch.note_life(key, PodLife.read(cast("Dict[str, Any]", life), at))
+
+    def wants_life(self, key: Key) -> bool:
+        """Whether that launcher should look for signs of life of its ranks."""
+        watch = self._watch_of(key)
+        return watch is not None and watch.wants_life
+
+    def _watch_of(self, key: Key) -> Optional[HangWatch]:
+        place = self.gangs.index_of(key)
+        return self.hangs[place] if key[0] == self.gangs.main.deciding_role else None
+
+    def add_stacks(self, answer: StackAnswer, at: float) -> None:
+        """Add the stacks of a launcher's ranks, heard `at`; raises RefusedError where nobody asked this pod."""
         refused: Optional[RefusedError] = None
         for place, watch in enumerate(self.hangs):
             try:
-                return watch.add_stacks(answer, self.gangs.states[place])
+                # The answer may come before the next heartbeat: the second window of quick programs is shorter.
+                self.last_heard_at[watch.add_stacks(answer, self.gangs.states[place])] = at
+                return
             except RefusedError as error:
                 refused = error
         raise refused or RefusedError(409, "no gang of this coordinator is watched for hangs")

@@ -23,7 +23,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from workflows.programs.coordinator.hang_watch import median
+from workflows.programs.coordinator.budgets import median
 from workflows.programs.coordinator.progress import STALLS, StepRow
 from workflows.programs.coordinator.state import (
     AppendMoment,

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
 
 from workflows.programs.launcher.lifecycle import REJOIN_SECONDS, refusal_cause
-from workflows.programs.launcher.meter import Meter, UsageSampler
+from workflows.programs.launcher.meter import LifeSigns, Meter, UsageSampler
 from workflows.programs.launcher.options import Options, Place, Rendezvous
 from workflows.programs.launcher.outbox import Batch, Outbox
 from workflows.programs.launcher.rendezvous import (
@@ -46,6 +46,8 @@ class SenderContext(NamedTuple):
     pod_index: int
     use: Callable[[], Optional[Dict[str, Any]]]
     """The pod's newest usage; None where that was sent already."""
+    life: Callable[[], Optional[Dict[str, Any]]]
+    """What the pod's ranks show of life, where that is due."""
     rejoin: Callable[[Client], int]
     """Presents the pod anew; the number of the last batch that the coordinator knows. May raise as `Entry.join`."""
 
@@ -67,6 +69,7 @@ class Sender:
         self._hurries = False
         self._closed = False
         self._refused = ""
+        self._life_wanted = False
 
     def begin(self, sequence: int) -> None:
         """Start to send: the coordinator is there and knows batches up to this number."""
@@ -133,6 +136,7 @@ class Sender:
                         self._outbox.resume_after(known)
                     continue
                 arrived = answer.status < 500
+                self._life_wanted = answer.body.get("life") is True
                 self._note_refusal(answer)
             except (UnreachableError, JoinError):
                 arrived = False
@@ -147,6 +151,8 @@ class Sender:
         body = {"role": self._words.role, "pod_index": self._words.pod_index, **batch._asdict()}
         if (use := self._words.use()) is not None:
             body["use"] = use  # only the newest counts: one that gets lost is not sent again
+        if self._life_wanted and (life := self._words.life()) is not None:
+            body["life"] = life
         return body
 
     def _confirm(self, batch: Batch) -> None:
@@ -195,6 +201,7 @@ class CoordinatorLink:
 
     def __init__(self, options: Options, place: Place) -> None:
         self._meter = Meter(lambda: UsageSampler(lambda words: self.add_event(LogNote(words))).sample)
+        self._life = LifeSigns()
         self._options = options
         self._place = place
         self._heard: Deque[LinkEvent] = deque()
@@ -204,7 +211,7 @@ class CoordinatorLink:
         self._closed = False
         self._incarnation = 1
         self._heard_order = 0
-        words = SenderContext(options.role, place.pod_index, self._meter.take_newest, self._rejoin)
+        words = SenderContext(options.role, place.pod_index, self._meter.take_newest, self._life.take, self._rejoin)
         self._sender = Sender(self._client, words, lambda reason: self.add_event(LogNote(reason)))
 
     def start(self) -> None:
@@ -246,6 +253,11 @@ class CoordinatorLink:
         self._sender.report_state(state, why, pids, self._incarnation)
         if pids and self._place.coordinator_url:
             self._meter.watch(pids)
+            self._life.watch(pids)
+
+    def note_output(self) -> None:
+        """A rank has printed something."""
+        self._life.note_output()
 
     def join_incarnation(self, incarnation: int) -> None:
         """Meet the gang once more; none of this pod's ranks may live any more. Earlier meetings are forgotten."""

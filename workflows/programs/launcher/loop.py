@@ -205,6 +205,7 @@ class Launcher:
     def _turn(self, timeout_seconds: float) -> None:
         output, others = self._poll.wait(timeout_seconds)
         if output:
+            self._gang.note_output()
             self._take(self._ranks.read(time.time()))
             self._poll.pace(self._ranks.flooded)
         self._control_events(others)

@@ -98,3 +98,66 @@ class UsageSampler:
                 self._said.add(what)
                 self._say(words)
         return found
+
+
+LOOK_SECONDS = 2.0
+"""Between two looks for signs of life."""
+WORKING_CORES = 0.01
+"""A rank that uses less of the processor only keeps its threads awake: watchdogs and bars take some thousandths. On a
+node whose processors are taken by others, one that works gets a few hundredths."""
+MOVED_BYTES = 64 * 1024
+"""A rank that reads and writes less between two looks only says that it waits."""
+
+
+class LifeSigns:
+    """Whether this pod's ranks do anything, for a coordinator that hears of no steps.
+
+    `look` returns the activity of each rank, given their first processes (`usage.rank_activity`); `clock` is monotonic.
+    """
+
+    def __init__(
+        self,
+        look: Optional[Callable[[Mapping[int, int]], Mapping[int, Any]]] = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look, self._clock = look, clock
+        self._pids: Mapping[int, int] = {}
+        self._before: Mapping[int, Any] = {}
+        self._at = float("-inf")
+        self._printed = False
+
+    def watch(self, pids: Mapping[str, int]) -> None:
+        """Look at these processes from now on, by the rank as text."""
+        self._pids = {int(number): pid for number, pid in pids.items()}
+        self._before = {}
+
+    def note_output(self) -> None:
+        """A rank has printed something; from any thread."""
+        self._printed = True
+
+    def take(self) -> Optional[Dict[str, Any]]:
+        """What a new look shows, as JSON; None: none is due, or nothing is known yet."""
+        now = self._clock()
+        seconds, pids, before = now - self._at, self._pids, self._before
+        if seconds < LOOK_SECONDS or not pids:
+            return None
+        if self._look is None:
+            from workflows.programs.launcher.usage import rank_activity  # imported late, so that ranks start sooner
+
+            self._look = rank_activity
+        found = self._look(pids)
+        printed, self._printed = self._printed, False
+        self._before, self._at = found, now
+        if not before or not found:
+            return {"alive": True, "stopped": []} if printed else None
+        working = {rank for rank, one in found.items() if _works(one, before.get(rank), seconds)}
+        stopped = sorted(rank for rank, one in found.items() if one.stopped and rank not in working)
+        return {"alive": printed or bool(working), "stopped": stopped}
+
+
+def _works(now: Any, before: Optional[Any], seconds: float) -> bool:
+    """Whether a rank did something in the `seconds` since `before`; one that was not there then has begun."""
+    if before is None or now.processes != before.processes:
+        return True
+    cores = (now.cpu_seconds - before.cpu_seconds) / seconds
+    return cores >= WORKING_CORES or now.moved_bytes - before.moved_bytes >= MOVED_BYTES

@@ -17,7 +17,7 @@ import contextlib
 import ctypes
 import os
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from workflows.programs.probes.links import GPU_CLASSES, PCI
 from workflows.programs.probes.node import listed, read
@@ -54,7 +54,19 @@ class RankUsage(NamedTuple):
     processes: int
 
 
+class RankActivity(NamedTuple):
+    """What one rank and its processes have done since their start."""
+
+    cpu_seconds: float
+    moved_bytes: int
+    """Read and written, by any call and to whatever."""
+    processes: FrozenSet[int]
+    stopped: bool
+    """Whether one of them is stopped (state T)."""
+
+
 class _Process(NamedTuple):
+    state: str
     parent: int
     ticks: int
     pages: int
@@ -62,19 +74,43 @@ class _Process(NamedTuple):
 
 def rank_usage(pids: Mapping[int, int]) -> Dict[int, RankUsage]:
     """Usage of each rank, by the rank's first process; a rank that is gone is left out."""
+    processes, families = _families(pids)
+    return {number: _rank(family, processes) for number, family in families.items()}
+
+
+def rank_activity(pids: Mapping[int, int]) -> Dict[int, RankActivity]:
+    """What each rank has done, by the rank's first process; a rank that is gone is left out."""
+    processes, families = _families(pids)
+    return {
+        number: RankActivity(
+            cpu_seconds=sum(processes[pid].ticks for pid in family) / TICKS,
+            moved_bytes=sum(_part(f"proc/{pid}/io", name) for pid in family for name in ("rchar:", "wchar:")),
+            processes=frozenset(family),
+            stopped=any(processes[pid].state == "T" for pid in family),
+        )
+        for number, family in families.items()
+    }
+
+
+def _families(pids: Mapping[int, int]) -> Tuple[Dict[int, _Process], Dict[int, List[int]]]:
+    """All processes, and those of each rank."""
     processes = {int(name): one for name in listed("proc") if name.isdigit() and (one := _process(name)) is not None}
     children: Dict[int, List[int]] = {}
     for pid, one in processes.items():
         children.setdefault(one.parent, []).append(pid)
-    return {number: _rank(pid, processes, children) for number, pid in pids.items() if pid in processes}
+    return processes, {number: _family(pid, children) for number, pid in pids.items() if pid in processes}
 
 
-def _rank(first: int, processes: Mapping[int, _Process], children: Mapping[int, List[int]]) -> RankUsage:
+def _family(first: int, children: Mapping[int, List[int]]) -> List[int]:
     family: List[int] = []
     left = [first]
     while left and len(family) < MOST_PROCESSES:
         family.append(left.pop())
         left.extend(children.get(family[-1], ()))
+    return family
+
+
+def _rank(family: List[int], processes: Mapping[int, _Process]) -> RankUsage:
     files = {pid: len(listed(f"proc/{pid}/fd")) for pid in family}
     fullest = max(family, key=lambda pid: files[pid])
     return RankUsage(
@@ -91,7 +127,7 @@ def _process(name: str) -> Optional[_Process]:
     words = (read(f"proc/{name}/stat") or "").rpartition(")")[2].split()
     if len(words) < 22:
         return None
-    return _Process(int(words[1]), sum(int(word) for word in words[11:15]), max(0, int(words[21])))
+    return _Process(words[0], int(words[1]), sum(int(word) for word in words[11:15]), max(0, int(words[21])))
 
 
 def to_json(now: Mapping[int, RankUsage], before: Mapping[int, RankUsage], seconds: float) -> Dict[str, Figures]:

@@ -27,7 +27,7 @@ from tests.support.builders.ledgers import a_run
 from tests.support.builders.nodes import a_node
 from workflows.model.attempt import AttemptView, Evidence, LogSign, SecondSight, Signal
 from workflows.model.cluster import Pod
-from workflows.model.liveness import sample
+from workflows.model.liveness import runs, sample
 from workflows.model.records import AttemptRecord, waiting_words
 
 LIMIT = 1.5 * 1800 + 30
@@ -213,3 +213,13 @@ def test_the_logs_of_those_who_still_train_are_read() -> None:
     pods = [Pod(f"p{n}", "trainer", n, f"n{n}", "Succeeded" if n < 3 else "Running", ranks=(n,)) for n in range(4)]
     assert [pod.name for pod in sample(pods, SecondSight(0.0))] == ["p3"]
     assert len(sample(pods[:3], SecondSight(0.0))) == 3
+
+
+@pytest.mark.parametrize(
+    ("phases", "expected"),
+    [("RR", True), ("RS", True), ("SS", False), ("RP", False), ("RF", False), ("SF", False), ("", False)],
+)
+def test_a_gang_runs_as_long_as_one_of_its_pods_does(phases: str, expected: bool) -> None:
+    words = {"R": "Running", "S": "Succeeded", "P": "Pending", "F": "Failed"}
+    pods = tuple(Pod(f"p{n}", "trainer", n, f"n{n}", words[one], ranks=(n,)) for n, one in enumerate(phases))
+    assert runs(AttemptView("r", 1, 9.0, jobset="Running", pods=pods)) is expected

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.builders.restarting_gangs import gang, joined, saved, told
 from workflows.programs.coordinator import journal
-from workflows.programs.coordinator.hang_watch import HangLimits
+from workflows.programs.coordinator.budgets import HangLimits
 from workflows.programs.coordinator.hangs import ANSWER_SECONDS, TEXT_BYTES, TICK_SECONDS, HangWatch
 from workflows.programs.coordinator.reducer import advance, orders_for
 from workflows.programs.coordinator.state import (
@@ -188,6 +188,21 @@ def test_those_who_train_on_after_others_have_left_do_not_hang() -> None:
     for index in range(1, PODS):
         one.tell(index, RankEnd(index, 0, one.now, 0), state="ended")
     one.wait(100.0)
+    assert not one.said
+
+
+def test_a_rank_that_is_behind_trains_on_after_a_faster_one_has_done_all_and_left() -> None:
+    one = Watched(planned=80, limits=HangLimits(init_seconds=30.0, step_floor_seconds=1.0, announces=True))
+    for step in range(1, 81):
+        one.wait(0.1)
+        one.tell(1, StepSeen(step, one.now, rank=1))
+        if step % 2 == 0:
+            one.tell(0, StepSeen(step // 2, one.now, rank=0))
+    one.tell(1, RankEnd(1, 0, one.now, 0, last_step=80), state="ended")
+    one.silent = (1,)
+    for step in range(41, 401):
+        one.wait(0.2)
+        one.tell(0, StepSeen(step, one.now, rank=0))
     assert not one.said
 
 

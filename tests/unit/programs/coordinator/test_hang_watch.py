@@ -15,25 +15,27 @@ from hypothesis import strategies as st
 
 from profiles.recovery import HangLimits as ProfileLimits
 from tests.support.cases.rows import rows
-from workflows.programs.coordinator.hang_watch import (
+from workflows.programs.coordinator.budgets import (
     KEPT_SAMPLES,
     LEAST_SAMPLES,
+    HangLimits,
+    Samples,
+    early_budget,
+    floor_seconds,
+    measured_budget,
+    pause_budget,
+    step_budget,
+)
+from workflows.programs.coordinator.hang_watch import (
     NEVER,
     CheckpointProven,
     GangLaunched,
     GangOver,
-    HangLimits,
     PhaseEntered,
-    Samples,
     StepReported,
     Watch,
     apply_event,
-    early_budget,
-    floor_seconds,
     majority_heard_at,
-    measured_budget,
-    pause_budget,
-    step_budget,
     tick,
 )
 

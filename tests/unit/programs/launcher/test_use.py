@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -13,8 +14,8 @@ import pytest
 from tests.support.cases.rows import rows
 from tests.support.harness.launcher_harness import GangOnLoopback, until
 from workflows.programs.launcher import usage
-from workflows.programs.launcher.meter import Meter, UsageSampler
-from workflows.programs.launcher.usage import NvmlLibrary, open_library
+from workflows.programs.launcher.meter import LifeSigns, Meter, UsageSampler
+from workflows.programs.launcher.usage import NvmlLibrary, RankActivity, open_library
 
 Write = Callable[[str, str], None]
 MIB = 1 << 20
@@ -197,6 +198,63 @@ def test_a_limit_is_said_once_for_the_same_ranks(monkeypatch: pytest.MonkeyPatch
         found = looks.sample(pids)
         assert {"at", "ranks", "nics", "gpus"} <= set(found)
     assert said == ["nearly full"] * 2
+
+
+def active(cpu: float = 1.0, moved: int = 0, processes: tuple[int, ...] = (7,), stopped: bool = False) -> RankActivity:
+    return RankActivity(cpu, moved, frozenset(processes), stopped)
+
+
+@pytest.mark.parametrize(
+    ("then", "printed", "alive", "stopped"),
+    [
+        ({0: active(), 1: active()}, False, False, []),
+        ({0: active(), 1: active()}, True, True, []),
+        ({0: active(), 1: active(1.02)}, False, False, []),  # half a percent of a core: a watchdog
+        ({0: active(), 1: active(1.3)}, False, True, []),
+        ({0: active(), 1: active(moved=1 << 20)}, False, True, []),
+        ({0: active(), 1: active(moved=100)}, False, False, []),
+        ({0: active(), 1: active(processes=(7, 8))}, False, True, []),
+        ({0: active(), 1: active(stopped=True)}, False, False, [1]),
+        ({0: active(9.0), 1: active(stopped=True)}, False, True, [1]),
+        ({0: active(), 1: active(9.0, stopped=True)}, False, True, []),  # one of its helpers is stopped
+    ],
+)
+def test_what_counts_as_a_sign_of_life(
+    then: dict[int, RankActivity], printed: bool, alive: bool, stopped: list[int]
+) -> None:
+    looks, now = iter([{0: active(), 1: active()}, then]), [100.0]
+    signs = LifeSigns(lambda _: next(looks), lambda: now[0])
+    assert signs.take() is None, "no rank has started"
+    signs.watch({"0": 7, "1": 8})
+    assert signs.take() is None, "one look says nothing"
+    now[0] += 1.0
+    assert signs.take() is None, "not due"
+    now[0] += 3.0
+    if printed:
+        signs.note_output()
+    assert signs.take() == {"alive": alive, "stopped": stopped}
+
+
+def test_a_stopped_process_and_one_that_works_are_told_apart() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as rank:
+        assert rank.stdin is not None
+        assert rank.stdout is not None
+        assert {rank.stdout.readline(), rank.stdout.readline()} == {"ready\n", "\n"}
+        before = usage.rank_activity({3: rank.pid})[3]
+        rank.send_signal(signal.SIGSTOP)
+        until(lambda: usage.rank_activity({3: rank.pid})[3].stopped, "the rank is stopped")
+        rank.send_signal(signal.SIGCONT)
+        rank.stdin.write("work\n")
+        rank.stdin.flush()
+        rank.stdout.readline()
+        after = usage.rank_activity({3: rank.pid})[3]
+        rank.stdin.close()
+    assert (before.stopped, after.stopped, len(after.processes)) == (False, False, 2)
+    assert after.cpu_seconds > before.cpu_seconds
+    assert after.moved_bytes > before.moved_bytes > 0
+    assert usage.rank_activity({3: rank.pid}) == {}
 
 
 def test_what_ranks_use_reaches_the_coordinator(gang: GangOnLoopback) -> None:
