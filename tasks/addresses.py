@@ -8,8 +8,8 @@ the environment that was prepared.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
-import urllib.request
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
@@ -40,9 +40,13 @@ def prepare(environ: MutableMapping[str, str]) -> None:
 
 
 def exempt(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which libraries leave proxies out on the way to this machine; empty where no proxy is named."""
+    """The variables by which libraries leave proxies out on the way to this machine; empty where no proxy is named.
+
+    A server that the user exempts by its network is named too: most libraries know names and addresses only.
+    """
     url = environ.get(API_URL, "")
-    return exempted(environ, (*LOOPBACK, *_own_names(), *([_host(url)] if is_own(url) else [])))
+    direct = [] if not url or proxy_of(url, environ) else [_host(url)]
+    return exempted(environ, (*LOOPBACK, *_own_names(), *direct))
 
 
 def api_url(text: str) -> str:
@@ -73,14 +77,35 @@ def is_own(url: str) -> bool:
     return host in {"localhost", *_own_names()} or host.endswith(".localhost") or _is_loopback(host)
 
 
-def proxy_of(url: str) -> str:
+def proxy_of(url: str, environ: Mapping[str, str] | None = None) -> str:
     """The proxy that leads to a server, as clients of HTTP find it in the environment; "": it is asked directly."""
-    parts = urlsplit(url)
-    if is_own(url) or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+    named = _proxies(os.environ if environ is None else environ)
+    scheme, host = url.partition("://")[0].lower(), _host(url)
+    found = named.get(scheme) or named.get("all") or ""
+    if not found or is_own(url) or _is_exempt(host, _authority(url), named.get("no", "")):
         return ""
-    named = urllib.request.getproxies()
-    found = named.get(parts.scheme) or named.get("all") or ""
-    return found if not found or "://" in found else f"http://{found}"
+    return found if "://" in found else f"http://{found}"
+
+
+def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables about proxies by what stands before `_proxy`; small letters count where both are there."""
+    known: dict[str, str] = {}
+    for name in sorted(environ):
+        if name.lower().endswith("_proxy"):
+            known[name.lower().removesuffix("_proxy")] = environ[name].strip()
+    return known
+
+
+def _is_exempt(host: str, authority: str, text: str) -> bool:
+    """Whether `NO_PROXY` names the host by itself or with its port, a domain above it, its network, or everything."""
+    for entry in (one.lower().strip("[]") for one in re.split(r"[,\s]+", text) if one):
+        name = entry.removeprefix("*").removeprefix(".")
+        if entry == "*" or host == name or authority == entry or (name and host.endswith(f".{name}")):
+            return True
+        with suppress(ValueError):
+            if ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False):
+                return True
+    return False
 
 
 def unusable_proxies(url: str, error: Exception) -> str:
@@ -114,6 +139,10 @@ def _is_loopback(host: str) -> bool:
         # Nobody can be asked at 0.0.0.0 but oneself: servers print it as the address that they listen on.
         return address.is_loopback or address.is_unspecified
     return False
+
+
+def _authority(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
 
 
 def _host(url: str) -> str:

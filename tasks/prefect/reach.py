@@ -12,7 +12,7 @@ import certifi
 import httpx
 
 from profiles.errors import ProfileError, Unavailable
-from tasks.addresses import API_URL, is_own, proxy_of, unusable_proxies, without_password
+from tasks.addresses import API_URL, proxy_of, unusable_proxies, without_password
 
 ANSWER_SECONDS = 5.0
 LATER = frozenset({408, 425, 429})
@@ -54,7 +54,8 @@ def _client(url: str, password: str) -> httpx.Client:
             verify=_certificates(),
             timeout=ANSWER_SECONDS,
             follow_redirects=True,
-            trust_env=not is_own(url),
+            trust_env=False,
+            proxy=proxy_of(url) or None,
         )
     except (ValueError, ImportError, httpx.InvalidURL) as error:
         raise ProfileError(API_URL, unusable_proxies(url, error)) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +83,10 @@ def test_an_environment_without_a_proxy_stays_as_it_is() -> None:
     environ = {"PATH": "/bin", "PREFECT_API_URL": f" {OWN}/ "}
     prepare(environ)
     assert environ == {"PATH": "/bin", "PREFECT_API_URL": OWN}
-    nonsense = {"PREFECT_API_URL": "ftp://x"}
-    prepare(nonsense)
-    assert nonsense == {"PREFECT_API_URL": "ftp://x"}, "whoever needs no server does not mind"
+    for url in ("ftp://x", "http://x:99999/api", "http://[::1"):
+        nonsense = {"PREFECT_API_URL": url, "HTTP_PROXY": "http://proxy.test:3128"}
+        prepare(nonsense)
+        assert nonsense["PREFECT_API_URL"] == url, "whoever needs no server does not mind"
     blank = {"PREFECT_API_URL": "  "}
     prepare(blank)
     assert blank == {}
@@ -124,4 +124,15 @@ def test_a_proxy_without_a_scheme_speaks_http(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("https_proxy", "proxy.test:3128")
     assert proxy_of("https://prefect.test/api") == "http://proxy.test:3128"
     assert proxy_of(OUTSIDE) == ""
-    assert urllib.request.getproxies() == {"https": "proxy.test:3128"}
+
+
+@rows("tasks/addresses")
+def test_a_server_elsewhere_is_asked_as_the_user_wants_it(
+    monkeypatch: pytest.MonkeyPatch, url: str, given: dict[str, str], through: str
+) -> None:
+    """Also where Prefect's client by itself could not read it; its requests and its events go the same way."""
+    settings_of(monkeypatch, {"PREFECT_API_URL": url, **given})
+    assert proxy_of(url) == through
+    client: Any = PrefectHttpxSyncClient(base_url=url)
+    assert (client._transport_for_url(httpx.URL(f"{url}/health")) is client._transport) is not bool(through)
+    assert get_proxy(parse_uri(f"{url.replace('http', 'ws')}/events/in")) == (through or None)

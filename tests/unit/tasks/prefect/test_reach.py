@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from profiles.errors import ProfileError, Unavailable
 from tasks.prefect import server
 from tasks.prefect.reach import reached_api
 from tasks.prefect.server import named_server
+from tasks.prefect_clients import get_client
 from tests.support.servers.proxies import Answers, Proxy, proxy
 
 API: Answers = {"/api/health": (200, "true"), "/api/admin/version": (200, '"3.8.8"')}
@@ -105,6 +107,18 @@ def test_a_server_elsewhere_is_asked_through_the_proxy(monkeypatch: pytest.Monke
     front.answers = {"/health": (502, "")}
     with pytest.raises(Unavailable, match="answers 502 through the proxy http://127"):
         reached_api("http://prefect.test/api")
+
+
+def test_prefect_s_own_client_goes_the_same_way(monkeypatch: pytest.MonkeyPatch, front: Proxy) -> None:
+    monkeypatch.setenv("HTTP_PROXY", front.url)
+    monkeypatch.setenv("NO_PROXY", "[::1],fd00::/8")  # which it cannot read by itself
+    for url in ("http://prefect.test/api", f"{front.url}/api"):
+        with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
+            assert client.api_healthcheck() is None
+    assert [one for one in front.asked if one.endswith("health")] == [
+        "GET http://prefect.test/api/health",
+        "GET /api/health",
+    ]
 
 
 @pytest.mark.parametrize("proxied", ["socks5://proxy.test:1080", "socks4://proxy.test:1080", "nonsense://x"])
