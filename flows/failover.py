@@ -13,12 +13,12 @@ from prefect import flow
 
 from flows.decisions.accounting.report import spent_gpu_seconds
 from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
-from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.diagnosis.losses import lost_nodes
 from flows.decisions.policy import POLICY
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import STARTS, Decision
 from flows.decisions.recovery.limits import brake_question
-from flows.decisions.recovery.nodes import NodeNeed, refusal
+from flows.decisions.recovery.nodes import refusal
 from flows.decisions.recovery.situation import (
     examination_text,
     ordinal,
@@ -146,7 +146,8 @@ async def recover(resolved: Resolved, incident: IncidentRecord) -> None:
     diagnosed = write_diagnosis(incident, finding_of(diagnosis, evidence))
     now = world().now()
     candidates = node_candidates(resolved, incident.run, incident.attempt)
-    spare = sum(not refusal(node, NodeNeed(1, avoid=attempt.nodes)) for node in candidates)
+    own = frozenset(attempt.nodes)
+    spare = sum(not refusal(node, own) for node in candidates)
     spent = spent_gpu_seconds(story, resolved.gpus, now)
     facts = situation(resolved, story, evidence, now, brake_state(resolved), spent, spare)
     facts = with_experience(facts, recent_incidents(now))

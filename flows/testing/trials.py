@@ -34,7 +34,7 @@ from flows.decisions.node_tests.trial import (
     steps_done,
 )
 from flows.decisions.recovery.assess import Case, assess
-from flows.decisions.recovery.nodes import NodeNeed, refusal
+from flows.decisions.recovery.nodes import refusal
 from flows.testing.nodes import Outcome
 from profiles.cluster import ClusterProfile
 from profiles.errors import Conflict, PrimusError, ProfileError, Refused
@@ -135,11 +135,11 @@ def of_pool(resolved: Resolved, pools: Mapping[str, str]) -> dict[str, str]:
 def _hold(ground: _Ground, nodes: Sequence[str]) -> dict[str, str]:
     """Hold the nodes on which a gang could start; those that are not held, and why."""
     profile = ground.resolved.cluster
-    known, need = nodes_of_pool(ground.resolved), NodeNeed(1)
+    known = nodes_of_pool(ground.resolved)
     unfit: dict[str, str] = {}
     for node in nodes:
         found = known.get(node)
-        why = refusal(replace(found, verdict=VerdictWord.UNKNOWN, busy=""), need) if found else "no such node now"
+        why = refusal(replace(found, verdict=VerdictWord.UNKNOWN, busy="")) if found else "no such node now"
         unfit |= {node: why} if why else {}
     free = [node for node in nodes if node not in unfit]
     least = float(lasts_seconds(ground.resolved.run))

@@ -56,12 +56,15 @@ class BrakeState:
 
 def brake_trips(brake: BrakeState, new: int) -> str:
     """Why taking out `new` more nodes goes too far; "" where it does not."""
-    allowed = max(1, int(brake.limits.max_quarantined_share * brake.pool_size))
-    if len(brake.quarantined) + new > allowed:
-        return (
-            f"{len(brake.quarantined)} + {new} of {brake.pool_size} nodes in quarantine, at most {allowed} are allowed"
-        )
-    if brake.evictions + new > brake.limits.max_evictions:
-        within = f"within {brake.limits.window_seconds:g} s, at most {brake.limits.max_evictions} are allowed"
-        return f"{brake.evictions} + {new} nodes taken out {within}"
+    return beyond(brake.limits, brake.pool_size, len(brake.quarantined), brake.evictions, new)
+
+
+def beyond(limits: Brake, pool_size: int, out: int, evictions: int, new: int) -> str:
+    """The same by numbers: `out` nodes of the pool are in quarantine, `evictions` were taken out within the window."""
+    allowed = max(1, int(limits.max_quarantined_share * pool_size))
+    if out + new > allowed:
+        return f"{out} + {new} of {pool_size} nodes in quarantine, at most {allowed} are allowed"
+    if evictions + new > limits.max_evictions:
+        within = f"within {limits.window_seconds:g} s, at most {limits.max_evictions} are allowed"
+        return f"{evictions} + {new} nodes taken out {within}"
     return ""

@@ -141,7 +141,8 @@ def measured(story: Story, steps: StepSpans, spans: Sequence[TileSpan], resolved
         for pair in intervals(mine, "checkpoint-begin", "checkpoint-end")
     ]
     stalled = sum(span.end - span.begin for span in spans if span.state is Tile.CHECKPOINT_STALL)
-    lost = sum(span.end - span.begin for span in spans if _restarts(span, story.incidents))
+    since = min((item.detected_at for item in story.incidents if is_failure(item)), default=math.inf)
+    lost = sum(span.end - span.begin for span in spans if _restarts(span, since))
     gaps = [b.at - a.at for rows in steps.values() for a, b in pairwise(rows) if b.step == a.step + 1]
     return Measured(
         nodes,
@@ -156,9 +157,8 @@ def measured(story: Story, steps: StepSpans, spans: Sequence[TileSpan], resolved
     )
 
 
-def _restarts(span: TileSpan, incidents: Sequence[IncidentRecord]) -> bool:
-    """Whether the tile is part of coming back, not of the first start."""
-    since = min((item.detected_at for item in incidents if is_failure(item)), default=math.inf)
+def _restarts(span: TileSpan, since: float) -> bool:
+    """Whether the tile is part of coming back, not of the first start; `since`: when the first failure was detected."""
     return span.state is Tile.DETECT or (span.state in _RESTARTING and span.begin >= since - 1e-3)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -61,13 +61,20 @@ class Absence(NamedTuple):
 def absences(marks: Iterable[MarkRecord], end: float) -> list[Absence]:
     """Every one of a run. One without a known end reaches to what ended the attempt, else to `end` (now)."""
     mine = [mark for mark in marks if mark.kind in (REPLICA_BEGIN, REPLICA_END, "detected", "ended")]
+    ends: dict[tuple[int, str], list[float]] = {}
+    for mark in sorted(mine, key=lambda mark: mark.at):
+        if mark.kind != REPLICA_BEGIN:
+            whose = mark.detail if mark.kind == REPLICA_END else _EVERYBODY
+            ends.setdefault((mark.attempt, whose), []).append(mark.at)
     found: list[Absence] = []
     for mark in mine:
         if mark.kind != REPLICA_BEGIN:
             continue
         number, _, rest = mark.detail.partition(" ")
         until = [
-            other.at for other in mine if other.attempt == mark.attempt and other.at >= mark.at and _ends(other, number)
+            times[place]
+            for times in (ends.get((mark.attempt, whose), []) for whose in (number, _EVERYBODY))
+            if (place := bisect_left(times, mark.at)) < len(times)
         ]
         share = _share_of(rest.partition(" ")[0])
         if share:
@@ -76,23 +83,27 @@ def absences(marks: Iterable[MarkRecord], end: float) -> list[Absence]:
 
 
 def apart(spans: Sequence[TileSpan], found: Sequence[Absence]) -> list[TileSpan]:
-    """The tiles cut where shares of the GPUs go away and come back, each with the share that is away in it."""
+    """The tiles, in order of time, cut where shares of the GPUs go away and come back, each with the share away."""
     edges = sorted({at for one in found for at in (one.begin, one.end)})
     if not edges:
         return list(spans)
+    coming = sorted(found, key=lambda one: one.begin, reverse=True)
+    gone: list[Absence] = []
     out: list[TileSpan] = []
     for span in spans:
-        inside = [at for at in edges if span.begin < at < span.end]
-        cuts = [span.begin, *inside, span.end]
-        for begin, end in itertools.pairwise(cuts):
+        inside = edges[bisect_right(edges, span.begin) : bisect_left(edges, span.end)]
+        for begin, end in itertools.pairwise([span.begin, *inside, span.end]):
             middle = (begin + end) / 2
-            away = sum(one.share for one in found if one.attempt == span.attempt and one.begin <= middle < one.end)
+            while coming and coming[-1].begin <= middle:
+                gone.append(coming.pop())
+            gone = [one for one in gone if one.end > middle]
+            away = sum(one.share for one in gone if one.attempt == span.attempt)
             out.append(span._replace(begin=begin, end=end, away=min(1.0, away)))
     return out
 
 
-def _ends(mark: MarkRecord, number: str) -> bool:
-    return mark.kind in ("detected", "ended") or (mark.kind == REPLICA_END and mark.detail == number)
+_EVERYBODY = "*"
+"""In the place of a replica group's number: what ends the absence of all of them."""
 
 
 def _share_of(text: str) -> float:

@@ -1,7 +1,6 @@
 """Witnesses other than lines: signals, nodes, pods, exit codes, the gate, the checkpoint step, numbers.
 
-Each is a pure function from the evidence to clues; what an outcome means stands in tables. A node is lost by its
-condition or by two silences that agree.
+Each is a pure function from the evidence to clues; what an outcome means stands in tables.
 """
 
 from __future__ import annotations
@@ -13,20 +12,14 @@ from signal import SIGTERM
 
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.exits import Exit
+from flows.decisions.diagnosis.losses import lost, lost_nodes, not_ready, unreached
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import Evidence, Signal
 from workflows.model.cluster import Pod
-from workflows.model.nodes import Node
 from workflows.wire import RankEnd, Termination
 
 Witness = Callable[[Evidence], Iterator[Clue]]
-
-NODE_LOST = "node-lost"
-"""The witness of nodes: conditions and two silent paths prove the loss, not a text."""
-
-ONE_PATH = 0.75
-"""Its kubelet is not reached and its ranks are silent: lost, or cut off from the API server alone."""
 
 F = FaultClass
 
@@ -150,97 +143,6 @@ _ELSEWHERE = (
 def testimony(evidence: Evidence) -> tuple[Clue, ...]:
     """Everything that is known beside lines, as clues."""
     return tuple(clue for witness in WITNESSES for clue in witness(evidence))
-
-
-def lost_nodes(evidence: Evidence) -> dict[str, str]:
-    """Nodes that are lost, with the proof in words. Two paths must agree where no condition says so."""
-    lost: dict[str, str] = {}
-    for node in evidence.nodes:
-        proof = _proof_of_loss(evidence, node)
-        if proof:
-            lost[node.name] = proof
-    if observer_suspect(evidence):
-        return lost
-    known = {node.name for node in evidence.nodes}
-    for name in evidence.silent_nodes:
-        if name not in lost and name not in known and _left_nothing(evidence, name):
-            lost[name] = "its launchers are silent and its pods are gone without an exit code"
-    return lost
-
-
-def _proof_of_loss(evidence: Evidence, node: Node) -> str:
-    named = f" ({node.reason})" if node.reason else ""
-    if any(pod.node == node.name and pod.reason == "NodeLost" for pod in evidence.pods):
-        return "the cluster says its pods were lost with it"
-    silent = node.name in evidence.silent_nodes
-    unreached = node.name in evidence.unreached_nodes
-    # A kubelet that calls itself not ready lives, and so may what it started: its container runtime is down, say.
-    if node.ready is False and (silent or unreached or _left_nothing(evidence, node.name)):
-        return f"condition Ready is False{named} and nothing on it answers"
-    # Nodes that lived through an absence of the API server are Unknown for seconds as well: one whose kubelet answers,
-    # or whose ranks reported how they ended, is none on which nothing answers.
-    untold = evidence.signal is Signal.NODE_NOT_READY and not _reported_its_end(evidence, node.name)
-    answers = node.name in evidence.answering_nodes
-    if node.ready is None and not answers and (silent or unreached or _left_nothing(evidence, node.name) or untold):
-        return f"condition Ready is Unknown{named} and nothing on it answers"
-    if silent and not observer_suspect(evidence):
-        if unreached:
-            return "nothing is heard from its launchers or its kubelet"
-        if _left_nothing(evidence, node.name):
-            return "its launchers are silent and its pods are gone without an exit code"
-    return ""
-
-
-def unreached(evidence: Evidence) -> Iterator[Clue]:
-    """One path only: the gang failed, and from what ran on the node there is no news, not even that it ended."""
-    lost = lost_nodes(evidence)
-    gang = {pod.node for pod in evidence.pods if pod.node}
-    away = [name for name in evidence.unreached_nodes if name not in lost and name in gang]
-    if len(away) * 2 > len(gang) > 1:
-        return
-    for name in away:
-        yield Clue(F.NODE_LOST, ONE_PATH, f"{name}: its kubelet is not reachable, and its ranks reported no end",
-                   "node-unreached", "node", node=name,
-                   supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric"))  # fmt: skip
-
-
-def not_ready(evidence: Evidence) -> Iterator[Clue]:
-    """A node of a failed gang that calls itself not ready and answers: it is in trouble, and what it runs may live."""
-    lost = lost_nodes(evidence)
-    gang = {pod.node for pod in evidence.pods if pod.node}
-    for node in evidence.nodes:
-        if node.ready is False and node.name in gang and node.name not in lost:
-            named = f" ({node.reason})" if node.reason else ""
-            text = f"{node.name}: condition Ready is False{named}, though its kubelet answers"
-            yield Clue(F.NODE_LOST, ONE_PATH, text, "node-not-ready", "node", node=node.name,
-                       supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown"))  # fmt: skip
-
-
-def observer_suspect(evidence: Evidence) -> bool:
-    """More than half of the gang is silent at once: the observer is the more likely cause."""
-    gang = {pod.node for pod in evidence.pods if pod.node}
-    return len(gang & set(evidence.silent_nodes)) * 2 > len(gang) > 1
-
-
-def _reported_its_end(evidence: Evidence, node: str) -> bool:
-    return any(item.node == node and item.ranks for item in evidence.terminations)
-
-
-def _left_nothing(evidence: Evidence, node: str) -> bool:
-    mine = [pod for pod in evidence.pods if pod.node == node]
-    has_end = _reported_its_end(evidence, node)
-    return bool(mine) and not has_end and all(p.phase in ("Gone", "Failed") and p.exit_code is None for p in mine)
-
-
-def lost(evidence: Evidence) -> Iterator[Clue]:
-    """Nodes that are lost, as clues; where many are silent at once, the observer is suspected instead."""
-    for name, proof in lost_nodes(evidence).items():
-        yield Clue(F.NODE_LOST, 0.97, f"{name}: {proof}", NODE_LOST, "node", node=name,
-                   supersedes=("process_killed", "collective_timeout", "rendezvous", "unknown", "fabric",
-                               "launcher-signalled"))  # fmt: skip
-    if observer_suspect(evidence) and not lost_nodes(evidence):
-        text = f"{len(evidence.silent_nodes)} nodes silent at once: the observer is the likelier cause"
-        yield Clue(F.CONTROL_PLANE, 0.8, text, "observer-suspect", supersedes=("node_lost",))
 
 
 def _signals(evidence: Evidence) -> Iterator[Clue]:

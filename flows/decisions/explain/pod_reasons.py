@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from flows.decisions.explain.reasons import Hold, Reason, Witness, of_condition, of_event
-from flows.decisions.recovery.nodes import NodeNeed, refusal
+from flows.decisions.recovery.nodes import refusal
 from workflows.model.cluster import Container, Event, Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.manifest import Condition
@@ -392,7 +392,8 @@ def _words(unfit: Unfit) -> str:
 
 def _pool(candidates: Sequence[NodeCandidate], avoid: tuple[str, ...]) -> tuple[Witness, ...]:
     """The pool's nodes that cannot be used, each with the reason that the scheduler may not have named."""
-    refusals = [(node, refusal(node, NodeNeed(1, avoid=avoid))) for node in candidates]
+    avoided = frozenset(avoid)
+    refusals = [(node, refusal(node, avoided)) for node in candidates]
     out = [Witness("Node", node.name, "unusable", "", why) for node, why in refusals if why]
     rest = len(out) - _NODES_TOLD
     more = (Witness("Node", f"and {rest} more", "unusable"),) if rest > 0 else ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from flows.decisions.text import first_names
 from profiles.cluster import Brake
 from profiles.vocabulary import Mode, VerdictWord
-from workflows.model.fleet import BrakeState, brake_trips
+from workflows.model.fleet import beyond
 from workflows.model.nodes import LedgerGround, NodeFinding, NodeQuestion, Settled, Settlement
 
 NAMES = 12
@@ -49,8 +49,7 @@ class _BrakeUse:
         """Why one more node of the pool goes too far; "" where it does not, and then it is counted."""
         new = self.new.get(pool, 0)
         out, evictions = self.ground.quarantined.get(pool, 0) + new, self.ground.evictions.get(pool, 0) + new
-        state = BrakeState(self.policy.pool_sizes.get(pool, 1), ("",) * out, evictions, self.policy.brake)
-        reason = brake_trips(state, 1)
+        reason = beyond(self.policy.brake, self.policy.pool_sizes.get(pool, 1), out, evictions, 1)
         if not reason:
             self.new[pool] = new + 1
         return reason

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flows.decisions.recovery.liveness import Hung, broken, hung, judge, started_over
-from flows.decisions.recovery.nodes import choose_nodes, need_of
+from flows.decisions.recovery.nodes import NAMES, choose_nodes, need_of
 from flows.decisions.recovery.resume_rule import prove_resume
 from flows.decisions.recovery.straggler import straggler_move
+from flows.decisions.text import first_names
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.labels import COORDINATOR_ROLE
@@ -66,18 +67,20 @@ def _completed(view: AttemptView, _: Case) -> WatchFinding | None:
     return WatchFinding(None, "all pods of the deciding role completed") if view.jobset == "Completed" else None
 
 
-def _silent(view: AttemptView, node: str) -> bool:
-    """No launcher of the node was heard for `LAUNCHER_SILENT_SECONDS`, by an observer that listened.
+def _silent(view: AttemptView) -> Callable[[str], bool]:
+    """Whether no launcher of a node was heard for `LAUNCHER_SILENT_SECONDS`, by an observer that listened.
 
     The coordinator listens to launchers, and we to it. While the cluster does not answer us, we are the ones who are
     deaf: what was heard last is then old, and says nothing.
     """
     coordinator = view.coordinator
     if coordinator is not None and view.now - coordinator.at <= LAUNCHER_SILENT_SECONDS:
-        return not any(at > view.now - LAUNCHER_SILENT_SECONDS for _, on, at in coordinator.heard if on == node)
-    if running_coordinator(view.pods) is None:
-        return True  # there is no coordinator that could speak for the node
-    return view.unheard_since is not None and view.now - view.unheard_since >= LAUNCHER_SILENT_SECONDS
+        heard = {on for _, on, at in coordinator.heard if at > view.now - LAUNCHER_SILENT_SECONDS}
+        return lambda node: node not in heard
+    # Without a coordinator that runs there is none that could speak for a node.
+    unheard = view.unheard_since is not None and view.now - view.unheard_since >= LAUNCHER_SILENT_SECONDS
+    silent = running_coordinator(view.pods) is None or unheard
+    return lambda _: silent
 
 
 def _broken(view: AttemptView) -> bool:
@@ -85,13 +88,13 @@ def _broken(view: AttemptView) -> bool:
     return view.coordinator is not None and broken(view.coordinator, view.now)
 
 
-def _coordinator_unreachable(view: AttemptView, node: str) -> bool:
-    """The coordinator lives on that node and does not answer us either, while the cluster does.
+def _coordinator_unreachable(view: AttemptView) -> frozenset[str]:
+    """Nodes on which the coordinator lives, where it does not answer us either while the cluster does.
 
-    Three ways to the node are then closed: what it says of itself, its kubelet, and the network of its pods.
+    Three ways to such a node are then closed: what it says of itself, its kubelet, and the network of its pods.
     """
-    there = any(pod.role == COORDINATOR_ROLE and pod.node == node for pod in view.pods)
-    return there and view.unheard_since is not None
+    there = frozenset(pod.node for pod in view.pods if pod.role == COORDINATOR_ROLE)
+    return frozenset() if view.unheard_since is None else there
 
 
 def _coordinator_only_nodes(view: AttemptView) -> frozenset[str]:
@@ -101,21 +104,19 @@ def _coordinator_only_nodes(view: AttemptView) -> frozenset[str]:
 
 
 def _node_lost(view: AttemptView, _: Case) -> WatchFinding | None:
-    coordinator_nodes = _coordinator_only_nodes(view)
-    lost = [
-        node.name
-        for node in view.nodes
-        if node.ready is not True
-        and node.name not in coordinator_nodes
-        and any(pod.node == node.name and pod.phase != "Succeeded" for pod in view.pods)
-        and (
-            any(pod.node == node.name and (pod.phase in GONE or _silent(view, node.name)) for pod in view.pods)
-            or (node.name in view.unreached and (_broken(view) or _coordinator_unreachable(view, node.name)))
-        )
-    ]
+    needed = {pod.node for pod in view.pods if pod.phase != "Succeeded"}
+    doubted = {node.name for node in view.nodes if node.ready is not True and node.name in needed}
+    doubted -= _coordinator_only_nodes(view)
+    if not doubted:
+        return None
+    silent, broken_gang = _silent(view), _broken(view)
+    dumb = {pod.node for pod in view.pods if pod.node in doubted and (pod.phase in GONE or silent(pod.node))}
+    dumb |= {*view.unreached} if broken_gang else {*view.unreached} & _coordinator_unreachable(view)
+    lost = [node.name for node in view.nodes if node.name in doubted and node.name in dumb]
     if not lost:
         return None
-    return WatchFinding(Signal.NODE_NOT_READY, f"not ready, and nothing on it answers: {', '.join(lost)}", tuple(lost))
+    why = f"not ready, and nothing on it answers: {first_names(lost, NAMES)}"
+    return WatchFinding(Signal.NODE_NOT_READY, why, tuple(lost))
 
 
 def _hung(view: AttemptView, _: Case) -> WatchFinding | None:

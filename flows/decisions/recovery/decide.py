@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import assert_never
 
 from flows.decisions.diagnosis.diagnose import Diagnosis
-from flows.decisions.diagnosis.witnesses import NODE_LOST
+from flows.decisions.diagnosis.losses import NODE_LOST
 from flows.decisions.policy import FaultPolicy, policy_of
 from flows.decisions.recovery.decision import STARTS, Decision, NodeStep, Situation, give_up, recent, restarts_left
 from flows.decisions.recovery.limits import LIMITS
+from flows.decisions.recovery.nodes import NAMES
 from flows.decisions.recovery.odds import FUTILE, Odds, odds
 from flows.decisions.recovery.resume_rule import CheckpointRule, fall_back_past, roll_back_before_nan, tighter
+from flows.decisions.text import first_names
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction
 
 SURE_TO_EVICT = 0.8
@@ -85,7 +87,7 @@ def _leave_alone(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy
 def _new_attempt(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy) -> Decision:
     avoid = _avoided(diagnosis, situation, policy)
     wait = min(MAX_WAIT_SECONDS, policy.wait_seconds * 2 ** min(recent(situation, diagnosis.fault_class), 10))
-    where = f", without {', '.join(avoid)}" if avoid else ""
+    where = f", without {first_names(avoid, NAMES)}" if avoid else ""
     pause = f", after {wait:g} s" if wait else ""
     promise = _retry_odds(diagnosis, situation).words
     return Decision(
@@ -121,11 +123,13 @@ def _node_steps(diagnosis: Diagnosis, situation: Situation, policy: FaultPolicy)
     if policy.nodes == "none":
         return ()
     steps: list[NodeStep] = []
+    same = (item for item in situation.past if item.fault_class == diagnosis.fault_class.value)
+    met_before = {node for item in same for node in item.nodes}
+    out = frozenset(situation.brake.quarantined)
     for node in _blamed(diagnosis):
-        before = sum(node in item.nodes and item.fault_class == diagnosis.fault_class.value for item in situation.past)
         proven = diagnosis.rule == NODE_LOST or diagnosis.confidence >= SURE_TO_EVICT
         unsure = policy.nodes == "quarantine-again" or not proven
-        if node in situation.brake.quarantined or (unsure and not before):
+        if node in out or (unsure and node not in met_before):
             continue
         steps.append(NodeStep(NodeAction.QUARANTINE, node, f"{diagnosis.fault_class}: {diagnosis.why}"))
     return tuple(steps)

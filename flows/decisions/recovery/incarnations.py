@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -41,6 +41,14 @@ def first_restart_in(restarts: Sequence[float], after: float, until: float) -> f
     """When the first fault in (after, until] was noticed for which the ranks began again; None: there was none."""
     index = bisect_right(restarts, after)
     return restarts[index] if index < len(restarts) and restarts[index] <= until else None
+
+
+def by_attempt(incidents: Iterable[IncidentRecord]) -> dict[int, list[IncidentRecord]]:
+    """The incidents of each attempt by its number, in their order."""
+    found: dict[int, list[IncidentRecord]] = {}
+    for incident in incidents:
+        found.setdefault(incident.attempt, []).append(incident)
+    return found
 
 
 def incarnations(

@@ -10,6 +10,8 @@ from flows.decisions.diagnosis.blame import SAME_NODE
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.policy import policy_of
 from flows.decisions.recovery.decision import STARTS, Decision, Situation, give_up, recent, restarts_left, since_resume
+from flows.decisions.recovery.nodes import NAMES
+from flows.decisions.text import first_names
 from profiles.vocabulary import Action, Mode, NodeAction
 from workflows.model.attempt import PastIncident
 from workflows.model.fleet import brake_trips
@@ -117,7 +119,7 @@ def _brake(_: Diagnosis, situation: Situation, decision: Decision) -> Decision |
     if not reason:
         return None
     if decision.action not in STARTS:
-        why = f"{decision.why} (the brake holds: {reason}; still in service: {', '.join(sorted(new))})"
+        why = f"{decision.why} (the brake holds: {reason}; still in service: {first_names(sorted(new), NAMES)})"
         return replace(decision, node_actions=(), why=why)
     question = brake_question(reason, new, decision.action, decision.why)
     return replace(
@@ -145,7 +147,7 @@ def brake_question(reason: str, nodes: Iterable[str], action: Action, why: str) 
     """The question in the place of `action`, which was decided because of `why`; `reason`: why the brake tripped."""
     next_step = NEXT_STEPS.get(action, f"continue with {action}")
     return BrakeQuestion(
-        question=f"The brake tripped: {reason}. Take out {', '.join(sorted(nodes))} and {next_step} anyway?",
+        question=f"The brake tripped: {reason}. Take out {first_names(sorted(nodes), NAMES)} and {next_step} anyway?",
         why=f"stopped by the brake: {reason}; without it: {why}",
         would_change="fewer nodes taken out",
     )

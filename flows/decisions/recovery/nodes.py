@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
+from flows.decisions.text import first_names
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.model.fleet import NodeCandidate
 
 NOT_PROVEN = "not proven: "
 """Beginning of the reason why a node is not used of which too little is known."""
+NAMES = 8
+"""Nodes that a reason names; the attempt's record has all of them."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ def need_of(resolved: Resolved, keep: tuple[str, ...], avoid: tuple[str, ...] = 
 def choose_nodes(candidates: Sequence[NodeCandidate], need: NodeNeed) -> NodeChoice:
     """Nodes for the next attempt. Deterministic: the order of `candidates` does not matter."""
     pool = sorted(candidates, key=lambda node: natural(node.name))
-    reasons = {node.name: refusal(node, need) for node in pool}
+    avoid = frozenset(need.avoid)
+    reasons = {node.name: refusal(node, avoid) for node in pool}
     usable = [node for node in pool if not reasons[node.name]]
     refused = tuple((name, why) for name, why in reasons.items() if why)
     domain, inside = _domain(usable, need)
@@ -70,27 +74,28 @@ def choose_nodes(candidates: Sequence[NodeCandidate], need: NodeNeed) -> NodeCho
     return NodeChoice(chosen, 0, refused, _why(chosen, inside, need, domain))
 
 
-def refusal(node: NodeCandidate, need: NodeNeed) -> str:
-    """Why a node cannot be used now; "" where it can. An unknown verdict is left to the attempt's own gate."""
-    for applies, why in REFUSALS:
-        if applies(node, need):
-            return why(node)
-    return ""
+def refusal(node: NodeCandidate, avoid: Set[str] = frozenset()) -> str:
+    """Why a node cannot be used now; "" where it can. An unknown verdict is left to the attempt's own gate.
+
+    `avoid`: names of nodes that must not be used, whatever they look like.
+    """
+    if node.name in avoid:
+        return "excluded by the last decision"
+    return next((why(node) for applies, why in REFUSALS if applies(node)), "")
 
 
-REFUSALS: tuple[tuple[Callable[[NodeCandidate, NodeNeed], bool], Callable[[NodeCandidate], str]], ...] = (
-    (lambda node, need: node.name in need.avoid, lambda _: "excluded by the last decision"),
-    (lambda node, _: bool(node.quarantined), lambda node: f"quarantined: {node.quarantined}"),
-    (lambda node, _: node.ready is False, lambda _: "not ready"),
-    (lambda node, _: node.ready is None, lambda _: "silent: the cluster does not know its state"),
-    (lambda node, _: node.cordoned, lambda _: "cordoned"),
+REFUSALS: tuple[tuple[Callable[[NodeCandidate], bool], Callable[[NodeCandidate], str]], ...] = (
+    (lambda node: bool(node.quarantined), lambda node: f"quarantined: {node.quarantined}"),
+    (lambda node: node.ready is False, lambda _: "not ready"),
+    (lambda node: node.ready is None, lambda _: "silent: the cluster does not know its state"),
+    (lambda node: node.cordoned, lambda _: "cordoned"),
     (
-        lambda node, _: node.verdict is VerdictWord.FAIL,
+        lambda node: node.verdict is VerdictWord.FAIL,
         lambda node: f"failed its test: {node.verdict_why}".rstrip(": "),
     ),
-    (lambda node, _: bool(node.unproven), lambda node: f"{NOT_PROVEN}{node.unproven}"),
-    (lambda node, _: bool(node.taints), lambda node: f"tainted: {', '.join(node.taints)}"),
-    (lambda node, _: bool(node.busy), lambda node: f"used by {node.busy}"),
+    (lambda node: bool(node.unproven), lambda node: f"{NOT_PROVEN}{node.unproven}"),
+    (lambda node: bool(node.taints), lambda node: f"tainted: {', '.join(node.taints)}"),
+    (lambda node: bool(node.busy), lambda node: f"used by {node.busy}"),
 )
 """The first reason that applies is given."""
 
@@ -130,19 +135,23 @@ def _in_place(inside: list[NodeCandidate], need: NodeNeed) -> tuple[str, ...]:
     kept = [name if name in names else "" for name in need.keep[: need.count]]
     kept += [""] * (need.count - len(kept))
     spares_first = bool(need.keep) and need.use_spares
-    rest = [node for node in inside if node.name not in set(kept)]
+    taken = set(kept)
+    rest = [node for node in inside if node.name not in taken]
     fresh = iter(sorted(rest, key=lambda node: node.spare != spares_first))
     return tuple(name or next(fresh).name for name in kept)
 
 
 def _why(chosen: tuple[str, ...], inside: list[NodeCandidate], need: NodeNeed, domain: str) -> str:
-    kept = [name for name in chosen if name in need.keep]
-    spares = [node.name for node in inside if node.spare and node.name in chosen and node.name not in need.keep]
-    fresh = [name for name in chosen if name not in need.keep and name not in spares]
+    before = set(need.keep)
+    kept = [name for name in chosen if name in before]
+    replacements = set(chosen) - before
+    spares = [node.name for node in inside if node.spare and node.name in replacements]
+    from_spares = set(spares)
+    fresh = [name for name in chosen if name in replacements and name not in from_spares]
     parts = [
-        f"keeps {', '.join(kept)}" if kept else "",
-        f"takes {', '.join(fresh)}" if fresh else "",
-        f"takes spare {', '.join(spares)}" if spares else "",
+        f"keeps {first_names(kept, NAMES)}" if kept else "",
+        f"takes {first_names(fresh, NAMES)}" if fresh else "",
+        f"takes spare {first_names(spares, NAMES)}" if spares else "",
         f"within {need.level} {domain}" if domain else "",
     ]
     if need.level != "none" and not domain:
@@ -155,8 +164,8 @@ def _too_few(
 ) -> NodeChoice:
     missing = need.count - len(inside)
     where = f" within {need.level} {domain}" if domain and need.required else ""
-    reasons = "; ".join(f"{name}: {why}" for name, why in refused[:8])
-    more = f"; and {len(refused) - 8} more" if len(refused) > 8 else ""
+    reasons = "; ".join(f"{name}: {why}" for name, why in refused[:NAMES])
+    more = f"; and {len(refused) - NAMES} more" if len(refused) > NAMES else ""
     why = f"{len(inside)} of {need.count} nodes are usable{where}"
     return NodeChoice((), missing, refused, f"{why} ({reasons}{more})" if reasons else why)
 

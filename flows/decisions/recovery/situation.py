@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from flows.decisions.diagnosis.diagnose import Diagnosis
-from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.diagnosis.losses import lost_nodes
 from flows.decisions.policy import classes_where
 from flows.decisions.recovery.decision import Situation
 from flows.decisions.recovery.odds import restart_seconds, tallies

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flows.decisions.accounting.report import goodput_of
+from flows.decisions.recovery.incarnations import by_attempt
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import PlotLine, bar, blame, duration_text, first_names, picture
 from flows.decisions.views.approvals import approval_sheet
@@ -270,8 +271,9 @@ Moment = tuple[str, str]
 def moments(story: Story) -> tuple[Moment, ...]:
     """Everything worth a line so far: attempts, incidents, decisions, questions, the end."""
     found: list[Moment] = []
+    incidents = by_attempt(story.incidents)
     for attempt in story.attempts:
-        mine = [incident for incident in story.incidents if incident.attempt == attempt.number]
+        mine = incidents.get(attempt.number, [])
         found += _begun(attempt)
         found += [moment for incident in mine if incident.went_on for moment in _of_living(incident)]
         found += _ended(attempt)

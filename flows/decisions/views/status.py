@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from flows.decisions.recovery.incarnations import incarnations
+from flows.decisions.recovery.incarnations import by_attempt, incarnations
 from flows.decisions.recovery.straggler import slow_ranks_document
 from flows.decisions.text import age, timestamp
 from profiles.vocabulary import FINISHED, KnownBy, NodeAction
@@ -94,8 +94,9 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
 
 def attempt_rows(story: Story, steps: Mapping[int, Sequence[StepRow]]) -> list[Json]:
     """All attempts as people see them, with their incarnations; `steps` by attempt, where they were read."""
+    mine = by_attempt(story.incidents)
     return [
-        attempt_row(item) | {"incarnations": incarnations(item, story.incidents, steps.get(item.number, ()))}
+        attempt_row(item) | {"incarnations": incarnations(item, mine.get(item.number, ()), steps.get(item.number, ()))}
         for item in story.attempts
     ]
 

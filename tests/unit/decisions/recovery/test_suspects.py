@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
-from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.diagnosis.losses import lost_nodes
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import Situation
 from flows.decisions.recovery.situation import (

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from flows.decisions.diagnosis.diagnose import diagnose
-from flows.decisions.diagnosis.witnesses import lost_nodes
+from flows.decisions.diagnosis.losses import lost_nodes
 from profiles.errors import Unavailable
 from profiles.loading import load
 from profiles.resolve import Resolved
