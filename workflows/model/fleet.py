@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from profiles.vocabulary import VerdictWord
 
 if TYPE_CHECKING:
     from profiles.cluster import Brake
+
+
+PRIOR_RATE = 6.5e-3
+"""Failures per node and day of a large production cluster (reliability study of two research clusters): what holds
+before anything was seen."""
+EXPECTED_SHARE = 0.999
+"""More than chance brings in all but one of a thousand cases is no chance."""
+
+
+@lru_cache(maxsize=256)
+def expected_at_most(mean: float, shape: float) -> int:
+    """So many events, or fewer, are no wonder where `mean` are expected: the 0.999 quantile of a negative binomial.
+
+    `shape`: how surely the mean is known, as a number of events: counts of a rate that k events were seen of are
+    distributed so with the shape k + 1 (a Gamma prior of one event), and as Poisson where it is large.
+    """
+    if mean <= 0.0:
+        return 0
+    share = math.log1p(shape / mean)
+    log_term = -shape * math.log1p(mean / shape)
+    count, covered = 0, math.exp(log_term)
+    while covered < EXPECTED_SHARE and count < 10 * (mean + shape) + 1000:
+        log_term += math.log((count + shape) / (count + 1)) - share
+        count += 1
+        covered += math.exp(log_term)
+    return count
 
 
 @dataclass(frozen=True)
@@ -60,11 +88,17 @@ def brake_trips(brake: BrakeState, new: int) -> str:
 
 
 def beyond(limits: Brake, pool_size: int, out: int, evictions: int, new: int) -> str:
-    """The same by numbers: `out` nodes of the pool are in quarantine, `evictions` were taken out within the window."""
+    """The same by numbers: `out` nodes of the pool are in quarantine, `evictions` were taken out within the window.
+
+    In a large pool more nodes fail within the window than a number in a profile may have thought of.
+    """
     allowed = max(1, int(limits.max_quarantined_share * pool_size))
     if out + new > allowed:
         return f"{out} + {new} of {pool_size} nodes in quarantine, at most {allowed} are allowed"
-    if evictions + new > limits.max_evictions:
-        within = f"within {limits.window_seconds:g} s, at most {limits.max_evictions} are allowed"
+    usual = expected_at_most(pool_size * PRIOR_RATE * limits.window_seconds / 86400.0, 1.0)
+    most = max(limits.max_evictions, usual)
+    if evictions + new > most:
+        why = f" ({usual} are no wonder in a pool of {pool_size})" if usual > limits.max_evictions else ""
+        within = f"within {limits.window_seconds:g} s, at most {most} are allowed{why}"
         return f"{evictions} + {new} nodes taken out {within}"
     return ""

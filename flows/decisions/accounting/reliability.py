@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from workflows.model.fleet import PRIOR_RATE
+
 SECONDS_PER_DAY = 86400.0
 SIMULATED_FAILURES = 20_000
 """Of one simulation: its result is then exact to four digits."""
@@ -96,9 +98,6 @@ def _refuse_hopeless(rate: float, wasted: float) -> None:
         )
 
 
-PRIOR_RATE = 6.5e-3
-"""Failures per node and day of a large production cluster (reliability study of two research clusters): what holds
-before anything was seen."""
 PRIOR_WEIGHT = 1.0
 """The prior counts as so many failures: the second real one already weighs more."""
 LARGEST_CHANGE = 4.0

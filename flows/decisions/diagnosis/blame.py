@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -12,6 +13,7 @@ from flows.decisions.diagnosis.places import NodePlaces
 from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.model.attempt import Evidence, PastIncident, Signal
+from workflows.model.fleet import PRIOR_RATE
 
 Culprit = tuple[str, int | None]
 """Node ("" where it is not known) and rank (None: the whole node)."""
@@ -206,6 +208,31 @@ def suspect(weighed: Weighing, culprits: Sequence[tuple[str, int | None]]) -> bo
     return blamed and any(node for node, rank in culprits if rank is None)
 
 
+def stuck_at(step: int | None, past: Sequence[PastIncident]) -> list[PastIncident]:
+    """Failures at this step that the run has not got past since; `past`: oldest first."""
+    found: list[PastIncident] = []
+    for item in past:
+        reached = item.last_step if item.last_step is not None else item.step
+        if step is not None and reached is not None and reached > step:
+            found.clear()
+        elif item.failed_at(step):
+            found.append(item)
+    return found
+
+
+def _no_chance(equal: Sequence[PastIncident], gang: int) -> bool:
+    """Whether equal failures at one step are more than what chance brings so many nodes.
+
+    Where it strikes within a step of every thousandth attempt, one coincidence proves nothing; and a start without any
+    step takes so long that none does.
+    """
+    strikes = -math.expm1(-gang * PRIOR_RATE * LONG_STEP_SECONDS / 86400.0)
+    return bool(equal) if strikes <= RARE else sum(item.last_step is not None for item in equal) > 1
+
+
+LONG_STEP_SECONDS = 60.0
+"""How long a step, or the time between two that are reported, may well take."""
+RARE = 1e-3
 SAME_NODE = "history-same-node"
 OTHER_NODES = "history-other-nodes"
 
@@ -228,7 +255,8 @@ def memories(
         return ()
     before = {node for item in same for node in item.nodes}
     here = set(nodes)
-    same_step = step is not None and any(item.failed_at(step) for item in same)
+    equal = [item for item in stuck_at(step, past) if item.fingerprint == fingerprint]
+    same_step = step is not None and _no_chance(equal, gang)
     if policy.may_be_code and here and before and not here & before and same_step:
         text = f"the same failure at step {step} on other nodes before ({', '.join(sorted(before)[:4])})"
         return (Clue(FaultClass.USER_CODE, 0.85, text, OTHER_NODES, "code"),)

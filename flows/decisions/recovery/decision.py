@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from flows.decisions.recovery.chance import Chance, Pace
 from flows.decisions.recovery.odds import Tally
 from flows.decisions.recovery.resume_rule import CheckpointRule
 from profiles.recovery import RecoveryProfile
@@ -40,9 +41,15 @@ class Situation:
     resumed_at: float | None = None
     """When a person last continued the run: budgets count from there."""
     attempts: int = 1
-    """Attempts so far, the present one included."""
+    """Attempts so far that count, the present one included: those that the infrastructure ended do not."""
     highest_steps: tuple[int | None, ...] = ()
     """Last step of each attempt since the run began or was resumed by a person, oldest first, the present one last."""
+    free_attempts: frozenset[int] = frozenset()
+    """Those of them, by their places, that the infrastructure ended."""
+    chance: Chance = field(default_factory=Chance)
+    """How often a gang of this size stops without anybody's fault."""
+    pace: Pace = field(default_factory=Pace)
+    """How fast the run saves, and since when it has not."""
     brake: BrakeState = field(default_factory=lambda: BrakeState(pool_size=1_000_000))
     budget: RunBudget = field(default_factory=RunBudget)
     gpu_hours: float = 0.0
@@ -114,10 +121,14 @@ def recent(situation: Situation, fault_class: str) -> int:
 
 def restarts_left(situation: Situation) -> int:
     """Charged restarts that the window still allows, never below 0; read from the history: it survives everything."""
-    budget = situation.recovery.restarts
-    begin = situation.now - budget.window_seconds
+    begin = situation.now - situation.recovery.restarts.window_seconds
     used = sum(item.charged and item.at > begin for item in since_resume(situation))
-    return max(0, budget.tokens - used)
+    return max(0, restarts_allowed(situation) - used)
+
+
+def restarts_allowed(situation: Situation) -> int:
+    """Charged restarts in one window: the profile's, and as many as chance may bring a gang of this size meanwhile."""
+    return situation.recovery.restarts.tokens + situation.chance.allows(situation.chance.window_node_days)
 
 
 def give_up(why: str, would_change: str) -> Decision:

@@ -6,12 +6,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from flows.decisions.diagnosis.blame import SAME_NODE
+from flows.decisions.diagnosis.blame import SAME_NODE, stuck_at
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.policy import policy_of
-from flows.decisions.recovery.decision import STARTS, Decision, Situation, give_up, recent, restarts_left, since_resume
+from flows.decisions.recovery.chance import IMPROBABLE, SAME_STEP_ATTEMPTS, STEPLESS_ATTEMPTS, row_needed
+from flows.decisions.recovery.decision import (
+    STARTS,
+    Decision,
+    Situation,
+    give_up,
+    recent,
+    restarts_allowed,
+    restarts_left,
+    since_resume,
+)
 from flows.decisions.recovery.nodes import NAMES
-from flows.decisions.text import first_names
+from flows.decisions.recovery.odds import RESTART_SECONDS
+from flows.decisions.text import duration_text, first_names
 from profiles.vocabulary import Action, Mode, NodeAction
 from workflows.model.attempt import PastIncident
 from workflows.model.fleet import brake_trips
@@ -32,17 +43,50 @@ def _repeated(diagnosis: Diagnosis, situation: Situation, decision: Decision) ->
     if any(clue.rule == SAME_NODE for clue in diagnosis.evidence):
         return None
     same = [
-        item
-        for item in since_resume(situation)
-        if item.fingerprint == diagnosis.fingerprint and item.failed_at(diagnosis.step) and _alike(item, diagnosis)
+        item for item in stuck_at(diagnosis.step, since_resume(situation)) if item.fingerprint == diagnosis.fingerprint
     ]
-    if len(same) + 1 < situation.recovery.same_failure_limit:
+    same = [item for item in same if _alike(item, diagnosis)]
+    wanted = situation.recovery.same_failure_limit
+    if not policy.exception_blames_code:
+        wanted = max(wanted, _repetitions(situation))
+    if len(same) + 1 < wanted:
         return None
     return _end(
         decision,
         f"{diagnosis.fault_class}: the same failure {len(same) + 1} times at step {diagnosis.step}, so the code or the "
         f"data is at fault: {diagnosis.why}",
         "another step, another message, or always the same node",
+    )
+
+
+def _repetitions(situation: Situation) -> int:
+    """How many equal failures at one step are more than what chance brings a gang of this size.
+
+    Where the attempt made no step its whole start is one place, at which chance strikes far more often.
+    """
+    stepless = situation.highest_steps[-1:] == (None,)
+    restart = situation.restart_seconds or RESTART_SECONDS
+    each = situation.chance.within(restart if stepless else situation.pace.step_seconds or 0.0)
+    return min(1 + row_needed(each, 1, IMPROBABLE), STEPLESS_ATTEMPTS if stepless else SAME_STEP_ATTEMPTS)
+
+
+def _same_step(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
+    """The same kind of failure at one step, whatever it says: what differs is only who tells of it."""
+    if decision.action not in STARTS or not decision.charged or situation.highest_steps[-1:] == (None,):
+        return None
+    if diagnosis.step is None or any(clue.rule == SAME_NODE for clue in diagnosis.evidence):
+        return None
+    kind = diagnosis.fault_class.value
+    same = [
+        item for item in stuck_at(diagnosis.step, since_resume(situation)) if item.charged and item.fault_class == kind
+    ]
+    if len(same) + 1 < max(2, situation.recovery.no_progress_attempts):
+        return None
+    return _end(
+        decision,
+        f"{diagnosis.fault_class}: {len(same) + 1} attempts in a row ended at step {diagnosis.step}, and none got past "
+        f"it, so the code or the data is at fault: {diagnosis.why}",
+        "one step more; look at what the program does there, then `primus resume`",
     )
 
 
@@ -56,46 +100,116 @@ def _too_many_tries(diagnosis: Diagnosis, situation: Situation, decision: Decisi
     before = recent(situation, diagnosis.fault_class)
     if decision.action not in STARTS or policy.tries is None or before < policy.tries:
         return None
+    usual = situation.chance.allows(situation.chance.window_node_days)
+    if before < policy.tries + usual:
+        return None
+    more = f", {policy.tries} and the {usual} that chance may bring {_gang(situation)} are allowed" if usual else ""
     return _end(
         decision,
-        f"{diagnosis.fault_class}: {before + 1} failures of this kind within the restart window: {diagnosis.why}",
+        f"{diagnosis.fault_class}: {before + 1} failures of this kind within the restart window{more}: {diagnosis.why}",
         "fewer failures of this kind",
     )
 
 
-def _no_progress(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
-    wanted = situation.recovery.no_progress_attempts
-    if decision.action not in STARTS or attempts_without_progress(situation.highest_steps) < wanted:
+def _counts(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> bool:
+    """Whether what is decided is an attempt that the run answers for: a stop that the infrastructure caused is none.
+
+    A move that nobody is forced to make counts, whatever its class.
+    """
+    voluntary = policy_of(diagnosis.fault_class, diagnosis.rule).optional and not situation.ended
+    return decision.action in STARTS and (decision.charged or voluntary)
+
+
+def _no_progress(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
+    if not _counts(diagnosis, situation, decision):
         return None
+    chance, least = situation.chance, situation.recovery.no_progress_attempts
+    restart = situation.restart_seconds or RESTART_SECONDS
+    row = rows_without_progress(situation.highest_steps, situation.free_attempts)
+    again = chance.within(restart + max(situation.redo_seconds, situation.pace.between_seconds or 0.0))
+    wanted = row_needed(again, least)
+    wanted_steps = min(row_needed(chance.within(restart), least), max(least, STEPLESS_ATTEMPTS))
+    if row.attempts >= wanted:
+        why = f"{row.attempts} attempts in a row without a new highest step"
+    elif row.stepless >= wanted_steps:
+        why = f"{row.stepless} attempts in a row without any step"
+    else:
+        return None
+    return _end(decision, f"{why}: {decision.why}", "one step of progress")
+
+
+def _no_durable_step(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
+    """No durable step for longer than chance and the profile's own limits explain, whatever ends attempts."""
+    pace, chance = situation.pace, situation.chance
+    expected = pace.expected_seconds(chance, situation.restart_seconds)
+    limit = pace.limit_seconds(chance, situation.restart_seconds, situation.recovery)
+    if decision.action not in STARTS or expected is None or limit is None or pace.still_seconds <= limit:
+        return None
+    newest = "no step was ever saved" if pace.newest is None else f"the newest durable step is still {pace.newest}"
+    saves = f"saves about every {duration_text(pace.between_seconds or 0.0)}"
     return _end(
-        decision, f"{wanted} attempts in a row without a new highest step: {decision.why}", "one step of progress"
+        decision,
+        f"no progress: {newest} after {duration_text(pace.still_seconds)} of running, where one is expected within "
+        f"{duration_text(expected)} ({_gang(situation)}, {saves}) and "
+        f"{duration_text(limit)} are granted: {decision.why}",
+        "one durable checkpoint: save more often or start faster, then `primus resume`",
     )
+
+
+def _gang(situation: Situation) -> str:
+    """The gang and how often chance stops it, in words."""
+    chance = situation.chance
+    nodes = f"{chance.nodes} {'node' if chance.nodes == 1 else 'nodes'}"
+    return f"{nodes} that stop every {duration_text(chance.mttf_seconds)} by no fault of the run"
+
+
+class Rows(NamedTuple):
+    """Attempts in a row, up to the last, that got nowhere; those that the infrastructure ended are not counted."""
+
+    attempts: int
+    """They did not get beyond the highest step known before them."""
+    stepless: int
+    """They made no step at all, and neither did any between them."""
+
+
+def rows_without_progress(steps: tuple[int | None, ...], free: frozenset[int] = frozenset()) -> Rows:
+    """How many attempts in a row got nowhere; `free`: places of attempts that the infrastructure ended."""
+    highest, row, stepless = -1, 0, 0
+    for place, step in enumerate(steps):
+        counts = place not in free
+        row = row + counts if step is None or step <= highest else 0
+        stepless = stepless + counts if step is None else 0
+        highest = max(highest, -1 if step is None else step)
+    return Rows(row, stepless)
 
 
 def attempts_without_progress(steps: tuple[int | None, ...]) -> int:
     """How many attempts in a row, up to the last, did not get beyond the highest step known before them."""
-    highest, row = -1, 0
-    for step in steps:
-        row = row + 1 if step is None or step <= highest else 0
-        highest = max(highest, -1 if step is None else step)
-    return row
+    return rows_without_progress(steps).attempts
 
 
-def _attempts(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
-    limit = situation.recovery.max_attempts
-    if decision.action not in STARTS or situation.attempts < limit:
+def _attempts(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
+    own = situation.recovery.max_attempts
+    if not _counts(diagnosis, situation, decision) or situation.attempts < own:
         return None
+    usual = situation.chance.allows(situation.chance.node_days)
+    if situation.attempts < own + usual:
+        return None
+    more = f" and {usual} more for what chance may bring {_gang(situation)}" if usual else ""
+    why = f"{situation.attempts} attempts, those left out that infrastructure ended; the profile allows {own}{more}"
     return _end(
-        decision, f"{situation.attempts} attempts, the profile allows {limit}: {decision.why}", "a higher max_attempts"
+        decision, f"{why}: {decision.why}", "a higher recovery.max_attempts, or `primus resume`: then it counts anew"
     )
 
 
 def _restart_budget(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
     if decision.action not in STARTS or not decision.charged or restarts_left(situation) > 0:
         return None
-    budget = situation.recovery.restarts
-    why = f"the budget of {budget.tokens} restarts in {budget.window_seconds:g} s is spent: {decision.why}"
-    return _end(decision, why, "an older failure leaving the window")
+    budget, allowed = situation.recovery.restarts, restarts_allowed(situation)
+    usual = allowed - budget.tokens
+    more = f" ({budget.tokens} of the profile, {usual} that chance may bring {_gang(situation)})" if usual else ""
+    why = f"the budget of {allowed} restarts in {budget.window_seconds:g} s{more} is spent: {decision.why}"
+    return _end(decision, why, "an older failure leaving the window, or a larger recovery.restarts.tokens")
 
 
 def _run_budget(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
@@ -168,8 +282,10 @@ def _ask_first(_: Diagnosis, situation: Situation, decision: Decision) -> Decisi
 
 LIMITS: tuple[Limit, ...] = (
     _repeated,
+    _same_step,
     _too_many_tries,
     _no_progress,
+    _no_durable_step,
     _attempts,
     _restart_budget,
     _run_budget,

@@ -15,6 +15,7 @@ from typing import Any, cast
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.losses import lost_nodes
 from flows.decisions.policy import classes_where
+from flows.decisions.recovery.chance import Chance, Moved, Pace, held_node_days, pace_of
 from flows.decisions.recovery.decision import Situation
 from flows.decisions.recovery.odds import restart_seconds, tallies
 from flows.decisions.recovery.resume_rule import CheckpointRule, lineage
@@ -53,18 +54,15 @@ def situation(
     `resolved` is the profile as it was when the run was submitted, `brake` the state of its pool's brake,
     `spent_gpu_seconds` counts all attempts; `spare_nodes`: usable nodes beside the gang's, None: not known.
     """
-    begin, looked_at = story.run.resumed_at, _looked_at(story, evidence)
-    counted = tuple(item for item in story.attempts if begin is None or item.planned_at >= begin)
+    looked_at = _looked_at(story, evidence)
     kept = lineage(story.attempts, looked_at)
-    return Situation(
+    known = Situation(
         now=now,
         recovery=resolved.run.recovery,
         mode=story.run.mode,
         paused=story.paused,
         past=evidence.past,
-        resumed_at=begin,
-        attempts=len(counted),
-        highest_steps=_highest(counted, evidence),
+        resumed_at=story.run.resumed_at,
         brake=brake,
         budget=resolved.run.budget,
         gpu_hours=spent_gpu_seconds / 3600.0,
@@ -79,6 +77,63 @@ def situation(
         redo_seconds=_redo_seconds(story.attempts, looked_at),
         ended=evidence.signal not in LIVING,
     )
+    return _with_attempts(known, story, evidence, resolved)
+
+
+def _with_attempts(known: Situation, story: Story, evidence: Evidence, resolved: Resolved) -> Situation:
+    """The situation with how far the attempts came since the run began, or a person resumed it, and what ended them."""
+    begin = story.run.resumed_at
+    counted = tuple(item for item in story.attempts if begin is None or item.planned_at >= begin)
+    free = _free_ends(story)
+    return replace(
+        known,
+        attempts=sum(item.number not in free for item in counted),
+        highest_steps=_highest(counted, evidence),
+        free_attempts=frozenset(place for place, item in enumerate(counted) if item.number in free),
+        chance=_chance(counted, len(free), resolved, known.now),
+        pace=_pace(story, counted, known.lineage, resolved, known.now),
+    )
+
+
+def _free_ends(story: Story) -> frozenset[int]:
+    """Numbers of the attempts since the run began, or a person resumed it, that ended by nobody's fault."""
+    begin = story.run.resumed_at
+    return frozenset(
+        item.attempt
+        for item in story.troubles
+        if not (item.went_on or item.charged or item.action is None) and (begin is None or item.detected_at >= begin)
+    )
+
+
+def _chance(attempts: tuple[AttemptRecord, ...], stops: int, resolved: Resolved, now: float) -> Chance:
+    nodes, window = resolved.run.deciding_role.replicas, resolved.run.recovery.restarts.window_seconds
+    return Chance(
+        nodes,
+        stops,
+        held_node_days(attempts, nodes, 0.0, now),
+        held_node_days(attempts, nodes, now - window, now),
+    )
+
+
+def _pace(
+    story: Story, attempts: tuple[AttemptRecord, ...], kept: CheckpointRule, resolved: Resolved, now: float
+) -> Pace:
+    """The pace by checkpoints of the present lineage: when each was found, and what attempts were given to resume."""
+    found = [
+        Moved(item.step, item.at, item.attempt)
+        for item in story.checkpoints
+        if item.verdict is not VerdictWord.FAIL and _allowed((item.step, item.path), kept)
+    ]
+    found += [
+        Moved(item.resumed_from_step, item.planned_at, item.number, saved=False)
+        for item in story.attempts
+        if item.resumed_from_step is not None and (kept.max_step is None or item.resumed_from_step <= kept.max_step)
+    ]
+    back = [item.planned_at for item in attempts if item.max_resume_step is not None]
+    since = max(story.run.created_at, story.run.resumed_at or 0.0, *back)
+    run = resolved.run
+    told = next((item.interval_steps for item in reversed(attempts) if item.interval_steps), None)
+    return pace_of(attempts, found, told or run.checkpoint.interval_steps, run.recovery.hang, since, now)
 
 
 def with_experience(known: Situation, fleet: Sequence[IncidentRecord]) -> Situation:

@@ -13,6 +13,7 @@ from flows.decisions.diagnosis.blame import SAME_NODE
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.policy import POLICY
+from flows.decisions.recovery.chance import Pace
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import STARTS, Decision, Situation, restarts_left
 from flows.decisions.recovery.limits import attempts_without_progress
@@ -195,9 +196,10 @@ def test_waits_double_and_stay_bounded() -> None:
 
 
 def test_giving_up_still_takes_the_broken_node_out() -> None:
-    decision = decide(on_node(F.GPU_HARDWARE), at(attempts=100))
+    spent: dict[str, Any] = {"budget": RunBudget(gpu_hours=1.0), "gpu_hours": 2.0}
+    decision = decide(on_node(F.GPU_HARDWARE), at(**spent))
     assert (decision.action, [step.node for step in decision.node_actions]) == (A.GIVE_UP, ["node-1"])
-    braked = decide(on_node(F.GPU_HARDWARE), at(attempts=100, brake=BrakeState(4, ("node-3",))))
+    braked = decide(on_node(F.GPU_HARDWARE), at(brake=BrakeState(4, ("node-3",)), **spent))
     assert (braked.action, braked.node_actions) == (A.GIVE_UP, ())
     assert "the brake" in braked.why
 
@@ -341,14 +343,18 @@ def _after(situation: Situation, diagnosis: Diagnosis, decision: Decision, last:
         past=(*situation.past, happened),
         attempts=situation.attempts + 1,
         highest_steps=(*situation.highest_steps, last),
+        pace=replace(situation.pace, still_seconds=situation.pace.still_seconds + 1000.0),
     )
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(DIAGNOSES, STEPS), min_size=1, max_size=8), st.booleans())
 def test_every_run_ends_whatever_happens_to_it(outcomes: list[tuple[Diagnosis, int | None]], endless: bool) -> None:
-    """Attempts fail for ever with the same sequence of outcomes: the loop of decisions ends all the same."""
-    situation = at(attempts=0, highest_steps=(), mode=Mode.ACT, checkpoints=SAVED)
+    """Attempts fail for ever with the same sequence of outcomes: the loop of decisions ends all the same.
+
+    Where the infrastructure ends each of them that is because no attempt saves anything any more.
+    """
+    situation = at(attempts=0, highest_steps=(), mode=Mode.ACT, checkpoints=SAVED, pace=Pace(30, 0.0, 600.0))
     for turn in range(110):
         diagnosis, step = outcomes[turn % len(outcomes)]
         last = turn if endless else step  # endless: every attempt makes one step of progress
