@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from profiles.resolve import Resolved
 from workflows.model.cluster import Claim, Event, JobSet, Pod
@@ -38,6 +39,19 @@ class ClusterSight:
     cluster_queues: tuple[ClusterQueue, ...] = ()
     unread: tuple[tuple[str, str], ...] = ()
     """(kind, why) of what the cluster would not tell us."""
+
+    @cached_property
+    def events_about(self) -> Mapping[str, list[Event]]:
+        """The events by the name of what they are about, oldest first."""
+        found: dict[str, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event.name, []).append(event)
+        return found
+
+    @cached_property
+    def unready_nodes(self) -> Mapping[str, Node]:
+        """Nodes that are not ready, by name."""
+        return {node.name: node for node in self.nodes if node.ready is not True}
 
 
 @dataclass(frozen=True)

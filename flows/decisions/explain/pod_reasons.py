@@ -79,7 +79,7 @@ def _held(pod: Pod, cluster: ClusterSight) -> tuple[Hold, str, Witness] | None:
         event = _newest(cluster, pod, reasons)
         if event is not None:
             return hold, _short(event.message), of_event(event)
-    silent = next((node for node in cluster.nodes if node.name == pod.node and node.ready is not True), None)
+    silent = cluster.unready_nodes.get(pod.node)
     if silent is not None:
         witness = Witness("Node", silent.name, "Ready", silent.reason)
         return Hold.NODE_SILENT, f"its node {silent.name} is not ready", witness
@@ -122,7 +122,7 @@ def _witness(pod: Pod, container: Container) -> Witness:
 
 
 def _newest(cluster: ClusterSight, pod: Pod, reasons: frozenset[str]) -> Event | None:
-    found = [item for item in cluster.events if item.name == pod.name and item.reason in reasons]
+    found = [item for item in cluster.events_about.get(pod.name, ()) if item.reason in reasons]
     return found[-1] if found else None
 
 
@@ -287,9 +287,9 @@ def _placing(pod: Pod, cluster: ClusterSight) -> Condition:
     found = next((item for item in pod.conditions if item.type == "PodScheduled" and item.status == "False"), None)
     if found is not None:
         return found
-    events = [item for item in cluster.events if item.name == pod.name and item.reason == "FailedScheduling"]
-    if events:
-        return Condition("PodScheduled", "False", "Unschedulable", events[-1].message, events[-1].at)
+    event = _newest(cluster, pod, frozenset({"FailedScheduling"}))
+    if event is not None:
+        return Condition("PodScheduled", "False", "Unschedulable", event.message, event.at)
     return Condition("PodScheduled", "Unknown")
 
 

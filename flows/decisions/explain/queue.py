@@ -5,6 +5,7 @@ From Kueue's Workloads where there are any, and from JobSets for everything that
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -51,9 +52,17 @@ def entries(view: QueueSight, now: float) -> tuple[Entry, ...]:
         unread=frozenset(kind for kind, _ in view.unread),
     )
     owned = {item.owner for item in view.workloads}
-    found = [_of_workload(item, view, line) for item in view.workloads if not finished(item)]
+    jobsets = {item.name: item for item in reversed(view.jobsets)}
+    pods: dict[str, list[Pod]] = {}
+    for pod in view.pods:
+        pods.setdefault(view.owners.get(pod.name, ""), []).append(pod)
+    found = [
+        _of_workload(item, jobsets.get(item.owner), pods.get(item.owner, []), line)
+        for item in view.workloads
+        if not finished(item)
+    ]
     rest = [item for item in view.jobsets if item.name not in owned and item.state == "Running"]
-    found += _without_kueue(rest, view)
+    found += _without_kueue(rest, pods)
     return tuple(sorted(found, key=_place))
 
 
@@ -62,10 +71,8 @@ def _place(entry: Entry) -> tuple[str, int, int, int, float, str]:
     return (entry.queue, order, entry.position, -entry.priority, entry.created_at or 0.0, entry.name)
 
 
-def _of_workload(workload: Workload, view: QueueSight, line: NamespaceQueues) -> Entry:
-    jobset = next((item for item in view.jobsets if item.name == workload.owner), None)
+def _of_workload(workload: Workload, jobset: JobSet | None, pods: list[Pod], line: NamespaceQueues) -> Entry:
     reasons = queue_reasons(workload, line)
-    pods = [pod for pod in view.pods if view.owners.get(pod.name) == workload.owner]
     entry = Entry(
         name=workload.owner or workload.name,
         state="waiting" if workload.active else "suspended",
@@ -100,11 +107,11 @@ def _pod_reasons(pods: list[Pod]) -> tuple[Reason, ...]:
     return tuple(sorted(found, key=lambda reason: BLOCKS_FIRST[reason.hold]))
 
 
-def _without_kueue(jobsets: list[JobSet], view: QueueSight) -> list[Entry]:
+def _without_kueue(jobsets: list[JobSet], pods_of: Mapping[str, list[Pod]]) -> list[Entry]:
     """JobSets that only the scheduler holds: they wait in the order in which it takes gangs."""
     found: list[Entry] = []
     for jobset in jobsets:
-        pods = [pod for pod in view.pods if view.owners.get(pod.name) == jobset.name]
+        pods = pods_of.get(jobset.name, [])
         entry = Entry(
             name=jobset.name,
             state="suspended",

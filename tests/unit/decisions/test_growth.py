@@ -18,6 +18,8 @@ import pytest
 from flows.decisions.accounting.report import goodput_of, report_of, summarise
 from flows.decisions.cluster_import.pools import node_names
 from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.explain.pod_reasons import node_reasons, pod_reasons
+from flows.decisions.explain.queue import entries
 from flows.decisions.monitoring.flow_runs import FlowRunSnapshot, look_after
 from flows.decisions.monitoring.node_conditions import find, rules_of
 from flows.decisions.monitoring.node_decisions import NodePolicy, settle
@@ -51,7 +53,7 @@ from workflows.model.attempt import (
     SecondSight,
     Signal,
 )
-from workflows.model.cluster import Pod
+from workflows.model.cluster import Event, JobSet, Pod
 from workflows.model.fleet import BrakeState, NodeCandidate
 from workflows.model.manifest import Condition
 from workflows.model.nodes import LedgerGround, Node, NodeFinding
@@ -66,6 +68,7 @@ from workflows.model.records import (
     Story,
 )
 from workflows.model.runs import Fate, FlowRunSeen, GangSeen, ObjectSeen, OpenRun, Phase, Sight
+from workflows.model.why import ClusterSight, QueueSight
 from workflows.wire import GateReport, RankEnd, Termination
 
 NOW = 1_000_000.0
@@ -257,6 +260,27 @@ def reports(size: int) -> list[GateReport]:
             for i in range(size)]  # fmt: skip
 
 
+def waiting_pods(size: int, *, placed: bool) -> Callable[[], object]:
+    """Pods that have no node, or wait on theirs, each with an event that says why."""
+    pods = tuple(replace(pod(i, phase="Pending"), node=f"node-{i}" if placed else "") for i in range(size))
+    why = ("FailedMount", "no such volume") if placed else ("FailedScheduling", "0/5 nodes are available: 5 cordoned")
+    events = tuple(Event("Pod", one.name, *why, at=1.0) for one in pods)
+    sight = ClusterSight(pods=pods, events=events, nodes=tuple(fleet(size)), candidates=tuple(candidates(size)))
+    explain = pod_reasons if placed else node_reasons
+
+    def told() -> object:
+        return explain(replace(sight), pods)
+
+    return told
+
+
+def queue(size: int) -> Callable[[], object]:
+    pods = tuple(replace(pod(i), name=f"pod-{i}") for i in range(size))
+    gangs = tuple(JobSet(f"run-{i}-a1", f"run-{i}", 1) for i in range(size // 10))
+    owners = {one.name: f"run-{i // 10}-a1" for i, one in enumerate(pods)}
+    return partial(entries, QueueSight(gangs, pods, owners), NOW)
+
+
 def due(size: int) -> Callable[[], object]:
     waiting = [
         Candidate(
@@ -332,6 +356,9 @@ DECISIONS: Mapping[str, tuple[int, Callable[[int], Callable[[], object]]]] = {
             {},
         ),
     ),
+    "why pods have no node": (FLEET, partial(waiting_pods, placed=False)),
+    "why pods do not run": (FLEET, partial(waiting_pods, placed=True)),
+    "a queue of gangs": (FLEET, queue),
     "nodes of a sweep": (FLEET, lambda n: partial(next_nodes, fleet(n), {}, Monitor())),
     "judge a sweep": (
         FLEET,
