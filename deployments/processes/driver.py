@@ -97,6 +97,7 @@ class OwnDriver:
         """Let it drive `run`; returns its pid. The next one will be forked from a warm process."""
         log = driver_log(self._home, run)
         log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)  # the words of an earlier driver are not this one's
         pid = forked_driver(self._home, self._api_url, run, log, self._environment) if self.forked else None
         if pid is None:
             pid = self._hand_over(run, log)

@@ -14,7 +14,7 @@ import pytest
 from deployments.cli.train import show_status
 from deployments.cli.why import show_why
 from deployments.exit_codes import GOOD
-from deployments.processes.driver import driver_of, driver_that_took
+from deployments.processes.driver import OwnDriver, driver_of, driver_that_took
 from deployments.processes.last_words import driver_file, driver_log, driving_here
 from deployments.screen.views import status_document
 from profiles.request import TrainRequest
@@ -98,6 +98,15 @@ def test_the_words_of_an_earlier_driver_are_not_those_of_the_last(tmp_path: Path
     assert driver_of("r", later, tmp_path, 1.0).end == ""
     earlier = Lease("r", 1, Driver(here, pid + 1, given.started_at - 100.0), 0.0)
     assert driver_of("r", earlier, tmp_path, 1.0).end == "OSError: mine"
+
+
+def test_a_driver_does_not_say_what_an_earlier_one_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead(tmp_path, "r", "raise OSError('earlier')")
+    silent = subprocess.Popen([sys.executable, "-c", ""])
+    silent.communicate()
+    monkeypatch.setattr("deployments.processes.driver.forked_driver", lambda *_: silent.pid)
+    assert OwnDriver(tmp_path, "http://127.0.0.1:9/api", forked=True).drive("r") == silent.pid
+    assert driver_of("r", None, tmp_path, 1.0).end == NO_WORD
 
 
 def test_a_driver_of_the_runner_leaves_them_too(tmp_path: Path) -> None:
