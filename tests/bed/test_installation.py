@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from profiles.vocabulary import FaultClass
+from profiles.vocabulary import FaultClass, KnownBy
 from tests.bed import installed, up
 from tests.bed.commands import BedError, until
 from tests.bed.ground import BedGround
@@ -25,6 +25,7 @@ from tests.bed.untouched import gang, steps_of
 from tests.support.fakes.network_policies import traffic
 from tests.support.harness.stages import Stage, incident, outcomes, succeeded
 from workflows import labels
+from workflows.model.records import Actor
 from workflows.platform.pod_shapes import NAMESPACE
 from workflows.platform.workspace import WORKSPACE
 
@@ -117,6 +118,7 @@ def test_a_run_through_the_api_does_not_notice_an_upgrade_and_a_kill(product: In
         story = scene.end()
         assert succeeded(story), scene.tell()
         assert (story.troubles, outcomes(story)) == ((), ["succeeded"]), scene.tell()
+        assert [(act.what, act.by) for act in story.acts] == [("train", Actor("prefect", KnownBy.SERVER_PASSWORD))]
         assert steps_of(scene) == list(range(1, STEPS + 1)), "each step once, in order"
         with closing(product.asking()) as asking:
             assert asking.ended(flow_run)["type"] == "COMPLETED"

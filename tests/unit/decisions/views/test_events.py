@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from flows.decisions.views.events import FIELDS, event_of
 from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, VerdictWord
 from tasks.ledger.rows import to_row
-from tests.support.builders.ledgers import a_run, an_attempt, an_incident
+from tests.support.builders.ledgers import a_person, a_run, an_attempt, an_incident
 from workflows.model.events import SCHEMA_VERSION, EventGround
-from workflows.model.records import ActionRecord, ApprovalRecord, NodeRecord, Story, VerdictRecord
+from workflows.model.records import UNVERIFIED, ActionRecord, ApprovalRecord, NodeRecord, Story, VerdictRecord
 from workflows.model.runs import FindingRecord, HistoryRow
 
 DOCUMENT = (Path(__file__).parents[4] / "docs" / "events.md").read_text(encoding="utf-8")
@@ -145,6 +145,41 @@ LINES: list[tuple[str | None, HistoryRow, EventGround]] = [
     (None, line("attempt", "demo/1", {"resume_path": "x"}), GROUND),
     (None, line("something-newer", "x"), GROUND),
 ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "run", "said"),
+    [
+        ("paused", {}, "demo", "demo: run paused by ann@desk (os-user): enough"),
+        ("mode", {"mode": "ask"}, "demo", "demo: run mode changed by ann@desk (os-user): enough"),
+        ("request", {"kind": "stop"}, "demo", "demo: run stop asked by ann@desk (os-user): enough"),
+        ("run", {"state": "pending", "resumed_at": 1.0}, "demo", "demo: run resumed by ann@desk (os-user): enough"),
+        (
+            "node",
+            {"node": "node-1", "state": "quarantined"},
+            "",
+            "node-1: node quarantined by ann@desk (os-user): enough",
+        ),
+    ],
+)
+def test_an_event_of_what_a_person_did_says_who(kind: str, data: Any, run: str, said: str) -> None:
+    row = replace(line(kind, "x", data, why="enough", run=run), by=a_person("ann@desk"))
+    event = event_of(row, GROUND if run else NOBODY)
+    assert event is not None
+    assert event.payload["message"] == said
+    assert [event.payload[name] for name in ("by", "known_by", "claim")] == ["ann@desk", "os-user", ""]
+    ours = event_of(replace(row, by=None), GROUND if run else NOBODY)
+    assert ours is not None
+    assert [ours.payload[name] for name in ("by", "known_by", "claim", "who")] == [""] * 4
+
+
+def test_the_event_of_an_answer_has_who_gave_it_also_where_an_older_version_wrote_it_down() -> None:
+    row = line("approval", ASKED.id, {"state": "approved", "why": "spare"})
+    for by, said in ((a_person("ann@desk"), "ann@desk (os-user)"), (None, "ann (unverified)")):
+        ground = replace(GROUND, approval=replace(ASKED, state="approved", answered_by="ann", by=by))
+        event = event_of(replace(row, by=by or UNVERIFIED), ground)
+        assert event is not None
+        assert event.payload["message"] == f"demo: {said} answered, approved: spare"
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,19 @@ from flows.decisions.text import PlotLine, picture, svg
 from flows.decisions.views.approvals import approval_key, approval_sheet
 from flows.decisions.views.run_page import moments, page_of, table
 from profiles.loading.load import load_cluster, load_run, resolve
-from profiles.vocabulary import Action, FaultClass, NodeAction, RunState, VerdictWord
-from tests.support.builders.ledgers import HERE, a_run, an_attempt, an_incident
+from profiles.vocabulary import Action, FaultClass, KnownBy, NodeAction, RunState, VerdictWord
+from tests.support.builders.ledgers import HERE, a_person, a_run, an_attempt, an_incident
 from workflows.model.events import PageGround, Sheet
-from workflows.model.records import ActionRecord, ApprovalRecord, CheckpointRecord, Lease, StepRow, Story
+from workflows.model.records import (
+    Act,
+    ActionRecord,
+    Actor,
+    ApprovalRecord,
+    CheckpointRecord,
+    Lease,
+    StepRow,
+    Story,
+)
 
 RESOLVED = resolve(load_run("demo"), load_cluster("local"))
 FIRST = replace(
@@ -167,11 +176,22 @@ def test_a_question_says_what_each_answer_does() -> None:
         assert part in text, part
     answered = replace(ASKED, state="denied", answered_by="ann", answered_at=1040.0, why="not now")
     text = str(approval_sheet(answered, STORY).data)
-    assert "**Denied** by ann" in text
+    assert "**Denied** by ann (unverified)" in text, "as an older version wrote it"
+    text = str(approval_sheet(replace(answered, by=Actor("ann@desk", KnownBy.OS_USER)), STORY).data)
+    assert "**Denied** by ann@desk (os-user)" in text
     assert "primus approve" not in text
     about_nodes = replace(ASKED, id="monitor/local-1", run="monitor/local")
     assert approval_key(about_nodes.id) == "approval-monitor-local-1"
     assert "the nodes stay as they are" in str(approval_sheet(about_nodes).data)
+
+
+def test_the_page_ends_with_what_people_did_and_how_they_are_known() -> None:
+    somebody = Actor("prefect", KnownBy.SERVER_PASSWORD, "root (os-user) | <b>")
+    acts = (Act(1000.0, "pause", "demo", "look", a_person()), Act(1001.0, "stop", "demo-stop-1", "enough", somebody))
+    ground = PageGround(replace(STORY, acts=acts), {}, 1050.0)
+    text = str(page_of(RESOLVED, ground).sheets[1].data).partition("## What people did\n\n")[2].splitlines()
+    assert text[0] == "* 1970-01-01T00:16:40.000Z pause by ada@desk (os-user): look"
+    assert 'stop by prefect (server-password, says: "root [os-user] \\| &lt;b>"): enough' in text[1]
 
 
 def test_cells_stay_cells() -> None:
