@@ -55,14 +55,17 @@ def own_user() -> Actor:
 _ALL_USERS = ["0", "0", "4294967295"]
 """Inside and outside ids are the same, and there are all: only the machine's own namespace is so, for who has no rights
 over it."""
-_NAME = re.compile(r"[\w.+$\\@-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_.+$\\@-]{1,64}")
+USERS = Path("/etc/passwd")
 
 
 def _name_of(uid: int) -> str:
     """Its name where it is one that people tell apart at a glance, else its number."""
     with suppress(KeyError, OSError):
-        name = pwd.getpwuid(uid).pw_name
-        if _NAME.fullmatch(name) and name.isprintable() and not os.environ.get("LD_PRELOAD"):
+        name, file = pwd.getpwuid(uid).pw_name, USERS.stat()
+        # Of root's, and no other file laid over it: some containers of users without rights let them do that.
+        is_the_machines = file.st_uid == 0 and file.st_dev == USERS.parent.stat().st_dev
+        if _NAME.fullmatch(name) and is_the_machines and not os.environ.get("LD_PRELOAD"):
             return name
     return f"uid-{uid}"
 

@@ -36,6 +36,7 @@ from profiles.errors import Conflict
 from profiles.loading.load import load_cluster
 from profiles.request import TrainRequest
 from profiles.vocabulary import KnownBy, RunState
+from tasks import processes
 from tasks.clusters import embedded_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.prefect import automations as callers
@@ -314,7 +315,19 @@ def test_a_library_that_answers_for_the_system_names_nobody() -> None:
     assert asked(LD_PRELOAD="/nonexistent/libnss_wrapper.so") == f"uid-{os.getuid()}@{HERE} (os-user)"
 
 
-@pytest.mark.parametrize("name", ["a b", "eve\x1b[2K", "x" * 65, "root (os-user)", "", "new\nline", "\u202etoor"])
+def test_a_file_of_the_callers_own_names_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    theirs = tmp_path / "passwd"
+    theirs.write_text(f"{MALLORY}:x:{os.getuid()}:0::/:/bin/sh\n")
+    os.chown(theirs, 54321 if os.getuid() == 0 else -1, -1)
+    monkeypatch.setattr(processes, "USERS", theirs)
+    assert str(own_user()) == f"uid-{os.getuid()}@{HERE} (os-user)"
+    laid_over = asked("unshare", "--mount", "sh", "-c", f'mount --bind {theirs} /etc/passwd && exec "$@"', "sh")
+    assert laid_over == f"uid-{os.getuid()}@{HERE} (os-user)"
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "r\u043e\u043et", "eve\x1b[2K", "x" * 65, "root (os-user)", "", "new\nline", "\u202etoor"]
+)
 def test_a_name_that_people_could_misread_is_its_number(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_name=name))
     assert str(own_user()) == f"uid-{os.getuid()}@{HERE} (os-user)"
