@@ -17,7 +17,7 @@ from deployments.exit_codes import GOOD, out, out_json, say
 from flows.decisions.text import since_seconds, timestamp
 from flows.decisions.views.approvals import approval_document, lines
 from flows.decisions.views.status import person_row, said_by
-from profiles.errors import ProfileError, Transient
+from profiles.errors import PrimusError, ProfileError
 from tasks.ledger.ledger import Ledger
 from tasks.processes import own_user
 from tasks.settings import Settings
@@ -127,10 +127,10 @@ def who() -> Actor:
 
 
 def note_act(run: str, what: str, why: str) -> None:
-    """Write down an act of which nothing else in the ledger tells; where that does not answer, it is said and done."""
+    """Write down an act of which nothing else in the ledger tells; where it cannot be written that is said, no more."""
     try:
         open_ledger().act(run, what, why, who())
-    except Transient as error:
+    except PrimusError as error:
         say(f"{what}: the ledger does not say who did it: {error}")
 
 

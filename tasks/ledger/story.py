@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Table, func, select
+from sqlalchemy import Column, ColumnElement, Select, Table, func, select
 
 from profiles.errors import NotFound
 from tasks.ledger.database import LedgerPart, LedgerTransaction
@@ -16,6 +17,7 @@ from tasks.ledger.tables import (
     ACTIONS,
     APPROVALS,
     ATTEMPTS,
+    BY_PEOPLE,
     CHANGES,
     CHECKPOINTS,
     HISTORY,
@@ -133,10 +135,14 @@ class StoryLedger(LedgerPart):
             after = rows[-1]["seq"]
 
 
+def acts_query(run: str) -> Select[Any]:
+    """The newest lines of people's acts about a run; it reads none of the others, of which there may be many."""
+    return select(HISTORY).where(HISTORY.c.run == run, BY_PEOPLE).order_by(HISTORY.c.seq.desc()).limit(ACTS)
+
+
 def _acts(transaction: LedgerTransaction, run: str) -> tuple[Act, ...]:
     """What people did about the run, the newest `ACTS`, oldest first."""
-    query = select(HISTORY).where(HISTORY.c.run == run, HISTORY.c.by != "").order_by(HISTORY.c.seq.desc()).limit(ACTS)
-    lines = [from_row(HistoryRow, row) for row in transaction.all(query)]
+    lines = [from_row(HistoryRow, row) for row in transaction.all(acts_query(run))]
     acts = ((line, _word_of(line.kind, json.loads(line.data))) for line in reversed(lines))
     return tuple(
         Act(line.at, line.subject if line.kind == ACT else word, line.subject, line.why, line.by)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    literal_column,
 )
 
 
@@ -373,13 +374,9 @@ HISTORY = Table(
 
 `by` is the person who did it (`workflows.model.records.Actor`), "" where we did.
 """
-Index(
-    "history_by_person",
-    HISTORY.c.run,
-    HISTORY.c.seq,
-    sqlite_where=HISTORY.c.by != "",
-    postgresql_where=HISTORY.c.by != "",
-)
+BY_PEOPLE = HISTORY.c.by != literal_column("''")
+"""The very words of the index below: on PostgreSQL it serves no condition with a parameter in it."""
+Index("history_by_person", HISTORY.c.run, HISTORY.c.seq, sqlite_where=BY_PEOPLE, postgresql_where=BY_PEOPLE)
 
 LEDGER = Table("ledger", METADATA, text("id", key=True), time("created_at"))
 """One row: tells this ledger from another one that was put in its place."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from flows.decisions.recovery.odds import restart_seconds
 from profiles.errors import Conflict, NotFound, Permanent
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
 from tasks.ledger.ledger import Ledger
+from tasks.ledger.story import acts_query
 from tests.support.builders.ledgers import HERE, Clock, a_person, a_run, an_attempt, an_incident, driven
 from workflows.model.records import (
     ActionRecord,
@@ -283,3 +285,13 @@ def test_history_is_every_write_in_order_and_can_begin_late(
     assert lines[0].data["number"] == 1
     assert [line.kind for line in ledger.history("demo")][:2] == ["run", "lease"]
     assert list(ledger.history("other")) == []
+
+
+def test_what_people_did_is_found_without_reading_what_we_did(tmp_path: Path) -> None:
+    ledger = Ledger(f"sqlite:///{tmp_path}/ledger.sqlite")
+    ledger.open_run(a_run(), a_person())
+    with ledger.database.reading() as transaction:
+        asked = acts_query("demo").compile(transaction.connection, compile_kwargs={"literal_binds": False})
+        rows = transaction.connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", tuple(asked.params.values())).all()
+    assert "USING INDEX history_by_person (run=?)" in str(rows), rows
+    assert [act.what for act in ledger.story("demo").acts] == ["train"]
