@@ -170,7 +170,7 @@ def held_node_days(attempts: Sequence[AttemptRecord], nodes: int, begin: float, 
     """Node-days for which the run's gangs held their nodes since `begin`."""
     held = 0.0
     for item in _since(attempts, begin, now):
-        since = item.applied_at or item.submitted_at
+        since = item.applied_at or item.submitted_at or (item.planned_at if item.first_step is not None else None)
         if since is not None:
             held += max(0.0, _end(item, now) - max(begin, since))
     return nodes * held / DAY

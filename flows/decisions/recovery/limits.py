@@ -31,9 +31,10 @@ Limit = Callable[[Diagnosis, Situation, Decision], Decision | None]
 """The decision in its place, or None where the limit does not bite."""
 
 
-def _end(decision: Decision, why: str, would_change: str) -> Decision:
+def _end(decision: Decision, why: str, would_change: str, to_do: str = "") -> Decision:
     """Give up in the place of a decision; what was to be done about nodes is done all the same."""
-    return replace(give_up(why, would_change), node_actions=decision.node_actions)
+    what = f"; what to do: {to_do}" if to_do else ""
+    return replace(give_up(f"{why}{what}", would_change), node_actions=decision.node_actions)
 
 
 def _repeated(diagnosis: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
@@ -86,7 +87,8 @@ def _same_step(diagnosis: Diagnosis, situation: Situation, decision: Decision) -
         decision,
         f"{diagnosis.fault_class}: {len(same) + 1} attempts in a row ended at step {diagnosis.step}, and none got past "
         f"it, so the code or the data is at fault: {diagnosis.why}",
-        "one step more; look at what the program does there, then `primus resume`",
+        "one step more",
+        "look at what the program does at that step, then `primus resume`",
     )
 
 
@@ -135,7 +137,8 @@ def _no_progress(diagnosis: Diagnosis, situation: Situation, decision: Decision)
         why = f"{row.stepless} attempts in a row without any step"
     else:
         return None
-    return _end(decision, f"{why}: {decision.why}", "one step of progress")
+    to_do = "look at how the last attempts ended (`primus logs`), then `primus resume`"
+    return _end(decision, f"{why}: {decision.why}", "one step of progress", to_do)
 
 
 def _no_durable_step(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
@@ -152,7 +155,8 @@ def _no_durable_step(_: Diagnosis, situation: Situation, decision: Decision) -> 
         f"no progress: {newest} after {duration_text(pace.still_seconds)} of running, where one is expected within "
         f"{duration_text(expected)} ({_gang(situation)}, {saves}) and "
         f"{duration_text(limit)} are granted: {decision.why}",
-        "one durable checkpoint: save more often or start faster, then `primus resume`",
+        "one durable checkpoint",
+        "save more often, start faster or take fewer nodes, then `primus resume`",
     )
 
 
@@ -197,9 +201,8 @@ def _attempts(diagnosis: Diagnosis, situation: Situation, decision: Decision) ->
         return None
     more = f" and {usual} more for what chance may bring {_gang(situation)}" if usual else ""
     why = f"{situation.attempts} attempts, those left out that infrastructure ended; the profile allows {own}{more}"
-    return _end(
-        decision, f"{why}: {decision.why}", "a higher recovery.max_attempts, or `primus resume`: then it counts anew"
-    )
+    to_do = "`primus resume` counts anew; recovery.max_attempts is the profile's number"
+    return _end(decision, f"{why}: {decision.why}", "a higher recovery.max_attempts", to_do)
 
 
 def _restart_budget(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:
@@ -209,7 +212,8 @@ def _restart_budget(_: Diagnosis, situation: Situation, decision: Decision) -> D
     usual = allowed - budget.tokens
     more = f" ({budget.tokens} of the profile, {usual} that chance may bring {_gang(situation)})" if usual else ""
     why = f"the budget of {allowed} restarts in {budget.window_seconds:g} s{more} is spent: {decision.why}"
-    return _end(decision, why, "an older failure leaving the window, or a larger recovery.restarts.tokens")
+    to_do = "mend what ends the attempts, then `primus resume`, which renews the budget"
+    return _end(decision, why, "an older failure leaving the window, or a larger recovery.restarts.tokens", to_do)
 
 
 def _run_budget(_: Diagnosis, situation: Situation, decision: Decision) -> Decision | None:

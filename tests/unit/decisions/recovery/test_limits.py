@@ -280,6 +280,7 @@ def test_a_spent_budget_says_how_it_was_made() -> None:
     spent = decide(Diagnosis(F.PROCESS_KILLED, 0.9, step=40), Situation(100_000.0, past=past, chance=chance))
     assert spent.action is A.GIVE_UP
     assert "the budget of 7 restarts in 21600 s (6 of the profile, 1 that chance may bring 8 nodes" in spent.why
+    assert spent.why.endswith("what to do: mend what ends the attempts, then `primus resume`, which renews the budget")
     assert decide(Diagnosis(F.PROCESS_KILLED, 0.9), Situation(1e5, past=past[1:], chance=chance)).action in STARTS
 
 
