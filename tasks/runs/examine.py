@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, cast
 
 from profiles.errors import Fenced, Foreign, Permanent, PrimusError, Transient, Unavailable
 from profiles.resolve import Resolved
+from profiles.vocabulary import VerdictWord
 from tasks.cluster import Cluster, Manifest, current
 from tasks.context import touch, world
 from tasks.lease import our_ledger, ours
@@ -25,8 +27,9 @@ from tasks.runs.clear import clear_attempt
 from tasks.runs.submit import plan_of
 from workflows import labels
 from workflows.attempt.examination import EXAMINE, examination_workflow, post_flight_workflow
+from workflows.model.checkpoints import standing
 from workflows.model.ownership import refuse_foreign
-from workflows.model.records import AttemptRecord, StepRow
+from workflows.model.records import AttemptRecord, CheckpointRecord, StepRow
 from workflows.model.workflow import reports_by_node, steps_of, workflow_pods
 from workflows.wire import GateReport
 
@@ -196,6 +199,8 @@ def _keep(attempt: AttemptRecord, text: str) -> str:
     except (ValueError, KeyError, TypeError, IndexError):
         return "what was collected is unreadable"
     here.ledger.add_marks(here.fencing, moments(attempt.run, attempt.number, collected.get("moments")))
+    for record in proven(attempt, collected.get("checkpoints"), here.ledger.checkpoints(attempt.run)):
+        here.ledger.add_checkpoint(here.fencing, record)
     if rows:
         since = min(row.at for row in rows) - OTHER_RANK_SECONDS
         fresh = lacking(rows, here.ledger.steps(attempt.run, attempt.number, since))
@@ -204,6 +209,26 @@ def _keep(attempt: AttemptRecord, text: str) -> str:
     if last is not None and (attempt.last_step is None or last > attempt.last_step):
         here.ledger.update_attempt(here.fencing, attempt.run, attempt.number, last_step=last)
     return f"{len(rows)} steps, last {last}"
+
+
+def proven(attempt: AttemptRecord, told: Any, known: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
+    """Proofs in the run's folder that the ledger does not have: of the last save nobody may have been told.
+
+    `told` are rows of `[step, path, at, verdict, why, bytes, format]`; what is none is left out.
+    """
+    last = {(item.path, item.step): item for item in standing(known)}
+    found: list[CheckpointRecord] = []
+    for row in cast("list[Any]", told) if isinstance(told, list) else []:
+        try:
+            step, path, at, verdict, why, size, form = row
+            record = CheckpointRecord(attempt.run, int(step), str(path), attempt.number, float(at),
+                                      VerdictWord(verdict), str(why), int(size), str(form))  # fmt: skip
+        except (ValueError, TypeError):
+            continue
+        before = last.get((record.path, record.step))
+        if before is None or (before.at < record.at and before.verdict is not record.verdict):
+            found.append(record)
+    return found
 
 
 def lacking(rows: Sequence[StepRow], known: Sequence[StepRow]) -> list[StepRow]:

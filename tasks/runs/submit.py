@@ -28,6 +28,7 @@ from workflows import labels
 from workflows.attempt.plan import AttemptPlan
 from workflows.attempt.training import manifests
 from workflows.model.attempt import AttemptView
+from workflows.model.checkpoints import corrections
 from workflows.model.gang_status import GangNews, alike, withheld
 from workflows.model.ownership import refuse_foreign, signed
 from workflows.model.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
@@ -154,6 +155,8 @@ class Notebook:
         self._checked_at = 0.0
         self._stop = ""
         self._checkpoints: set[str] = set()
+        self._corrected = False
+        """Whether what the look before the attempt found was compared with what the ledger says."""
         self._moments: list[MarkRecord] = []
         self._news = IncidentWriter(attempt)
 
@@ -207,6 +210,7 @@ class Notebook:
                     here.fencing, self.attempt.run, self.attempt.number, **changes
                 )
             self._keep_checkpoints(watch)
+            self._correct_checkpoints(view)
             self._keep_moments(watch)
             self._note_running(changes)
             self._news.keep(news)
@@ -234,6 +238,16 @@ class Notebook:
                     ),
                 )
                 self._checkpoints.add(key)
+
+    def _correct_checkpoints(self, view: AttemptView) -> None:
+        choice, here = view.workflow.choice, world()
+        if self._corrected or choice is None:
+            return
+        attempt = self.attempt
+        known = here.ledger.checkpoints(attempt.run)
+        for record in corrections(attempt.run, attempt.number, attempt.planned_at, choice, known):
+            here.ledger.add_checkpoint(here.fencing, record)
+        self._corrected = True
 
     def _keep_moments(self, watch: AttemptWatch) -> None:
         self._moments += watch.take_moments()

@@ -22,9 +22,10 @@ from workflows.programs.launcher.lifecycle import is_failure
 from workflows.programs.launcher.output import printable_text
 from workflows.programs.runtime import flags
 from workflows.programs.runtime.files import write_outputs
-from workflows.wire import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
+from workflows.wire import PhaseSeen, Proof, RankEnd, StepSeen, Termination, from_json, to_json
 
 LAST_LINES = 100
+MOST_CHECKPOINTS = 100
 LINE_CHARACTERS = 2000
 TAIL_BYTES = 262144
 LAST_STEPS = 300
@@ -87,6 +88,8 @@ class Collected:
     """`[step, at, seconds, loss]` of the last steps: those that ended after somebody last asked the coordinator."""
     moments: List[List[Any]] = field(default_factory=lambda: [])
     """`[kind, at, detail]` of the last beginnings and ends of loading and saving checkpoints, as with the steps."""
+    checkpoints: List[List[Any]] = field(default_factory=lambda: [])
+    """`[step, path, at, verdict, why, bytes, format]` of every proof in the run's folder, newest first."""
 
 
 def first_failing(pods: List[Termination]) -> Tuple[Optional[RankEnd], Optional[Termination]]:
@@ -106,9 +109,8 @@ def fit(collected: Collected, limit_bytes: int) -> Collected:
             small = replace(small, pods=[replace(p, ranks=[e for e in p.ranks if is_failure(e)]) for p in small.pods])
         elif len(small.logs) > 10:
             small = _halve_logs(small)
-        elif len(small.steps) > 10 or len(small.moments) > 10:
-            steps, moments = small.steps, small.moments
-            small = replace(small, steps=steps[len(steps) // 2 :], moments=moments[len(moments) // 2 :])
+        elif max(len(small.steps), len(small.moments), len(small.checkpoints)) > 10:
+            small = _halve_rows(small)
         elif len(small.pods) > 1:
             kept = small.pods[: len(small.pods) // 2]
             small = replace(small, pods=kept, left_out=small.left_out + len(small.pods) - len(kept))
@@ -156,11 +158,31 @@ def gather(options: Options) -> Collected:
         logs=_logs(options),
         steps=_steps(options),
         moments=_moments(options),
+        checkpoints=_checkpoints(options),
     )
+
+
+def _checkpoints(options: Options) -> List[List[Any]]:
+    found = sorted(proofs.read_proofs(options.run_dir), key=lambda one: one.at, reverse=True)[:MOST_CHECKPOINTS]
+    return [[one.step, one.path, one.at, one.verdict, one.why, _size(one), one.format] for one in found]
+
+
+def _size(proof: Proof) -> int:
+    return sum(record.bytes for record in proofs.records_of(proof, kept=False))
 
 
 def _failure_time(pod: Termination) -> Tuple[float, str]:
     return min((end.at for end in pod.ranks if is_failure(end)), default=float("inf")), pod.pod
+
+
+def _halve_rows(collected: Collected) -> Collected:
+    steps, moments, found = collected.steps, collected.moments, collected.checkpoints
+    return replace(
+        collected,
+        steps=steps[len(steps) // 2 :],
+        moments=moments[len(moments) // 2 :],
+        checkpoints=found[: max(1, len(found) // 2)],
+    )
 
 
 def _halve_logs(collected: Collected) -> Collected:

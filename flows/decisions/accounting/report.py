@@ -17,6 +17,7 @@ from flows.decisions.text import timestamp
 from flows.decisions.views.status import attempt_rows, incident_row
 from profiles.resolve import Resolved
 from profiles.vocabulary import Tile
+from workflows.model.checkpoints import standing
 from workflows.model.records import CheckpointRecord, IncidentRecord, StepRow, Story
 from workflows.model.runs import RunSummary, Stretch
 
@@ -150,8 +151,7 @@ def _rounded(value: float | None) -> float | None:
 
 def _newest(checkpoints: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
     """What holds about each checkpoint, in the order in which they were written."""
-    last = {(item.path, item.tier): item for item in sorted(checkpoints, key=lambda item: item.at)}
-    return sorted(last.values(), key=lambda item: (item.attempt, item.step, item.tier))
+    return sorted(standing(checkpoints), key=lambda item: (item.attempt, item.step, item.tier))
 
 
 def _checkpoint(item: CheckpointRecord) -> Json:

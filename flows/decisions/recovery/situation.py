@@ -22,6 +22,7 @@ from flows.decisions.recovery.resume_rule import CheckpointRule, lineage
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, Mode, VerdictWord
 from workflows.model.attempt import LIVING, Evidence, LogLine, Signal
+from workflows.model.checkpoints import standing
 from workflows.model.fleet import BrakeState
 from workflows.model.records import ActionRecord, AttemptRecord, IncidentRecord, Story
 from workflows.wire import GateReport
@@ -162,12 +163,13 @@ def _highest(attempts: tuple[AttemptRecord, ...], evidence: Evidence) -> tuple[i
 
 def _looked_at(story: Story, evidence: Evidence) -> tuple[tuple[int, str], ...]:
     """Checkpoints that no look called bad: those of the ledger and those that the checkpoint step saw."""
-    known: dict[str, tuple[int, bool]] = {}
+    begun = next((item.planned_at for item in story.attempts if item.number == evidence.attempt), 0.0)
+    found = standing(story.checkpoints)
+    known = {(item.step, item.path): item.verdict is not VerdictWord.FAIL for item in found if item.at < begun}
     for state in evidence.choice.looked_at if evidence.choice else ():
-        known[state.path] = (state.step, state.usable)
-    for record in sorted(story.checkpoints, key=lambda item: item.at):
-        known[record.path] = (record.step, record.verdict is not VerdictWord.FAIL)
-    return tuple(sorted((step, path) for path, (step, usable) in known.items() if usable))
+        known[(state.step, state.path)] = state.usable  # the look before the attempt came after those findings
+    known |= {(item.step, item.path): item.verdict is not VerdictWord.FAIL for item in found if item.at >= begun}
+    return tuple(sorted(place for place, usable in known.items() if usable))
 
 
 def _allowed(item: tuple[int, str], kept: CheckpointRule) -> bool:

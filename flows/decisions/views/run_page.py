@@ -17,6 +17,7 @@ from flows.decisions.views.approvals import approval_sheet
 from flows.decisions.views.status import Json, Surroundings, act_text, node_rows, status_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
+from workflows.model.checkpoints import standing
 from workflows.model.events import PageGround, RunPage, Sheet
 from workflows.model.records import TOLD, AttemptRecord, CheckpointRecord, IncidentRecord, StepRow, Story
 from workflows.model.why import DriverSight
@@ -204,7 +205,7 @@ def _incident_line(item: Json) -> str:
 def _checkpoint_rows(checkpoints: Sequence[CheckpointRecord]) -> list[Json]:
     """The newest of each tier, and the newest that is proven."""
     newest: dict[tuple[str, str], CheckpointRecord] = {}
-    for item in checkpoints:
+    for item in standing(checkpoints):
         key = (item.tier, str(item.verdict))
         if key not in newest or item.step >= newest[key].step:
             newest[key] = item

@@ -14,6 +14,7 @@ from flows.decisions.recovery.straggler import slow_ranks_document
 from flows.decisions.text import age, timestamp
 from profiles.vocabulary import FINISHED, KnownBy, NodeAction
 from workflows.labels import attempt_name
+from workflows.model.checkpoints import durable_step, standing
 from workflows.model.records import (
     Act,
     Actor,
@@ -61,7 +62,6 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
     step = around.steps[-1].step if around.steps else (attempt.last_step if attempt else None)
     rate = None if run.state in FINISHED else steps_per_second(around.steps, around.now)
     total = resolved.run.steps or None
-    usable = [item.step for item in story.checkpoints if str(item.verdict) == "pass"]
     rows = attempt_rows(story, around.by_attempt)
     left = None if not (rate and total and step is not None) else round(max(0, total - step) / rate, 1)
     return {
@@ -80,8 +80,8 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "loss": next((row.loss for row in reversed(around.steps) if row.loss is not None), None),
         "steps_per_second": rate,
         "eta_seconds": left,
-        "last_checkpoint_step": max((item.step for item in story.checkpoints), default=None),
-        "last_durable_step": max(usable, default=None),
+        "last_checkpoint_step": max((item.step for item in standing(story.checkpoints)), default=None),
+        "last_durable_step": durable_step(story.checkpoints),
         **slow_ranks_document(story),
         "roles": _roles(around.pods),
         "attempts": [row | _link(item, resolved.cluster) for item, row in zip(story.attempts, rows, strict=True)],

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from tests.support.builders.checkpoint_samples import put
 from workflows.programs import collect
+from workflows.programs.checkpoints import proofs
 from workflows.programs.coordinator import journal
 from workflows.programs.coordinator.state import ReportsReceived
 from workflows.programs.launcher.reporting import step_data
-from workflows.wire import PhaseSeen, RankEnd, StepSeen, Termination, from_json, to_json
+from workflows.wire import FileRecord, PhaseSeen, Proof, RankEnd, StepSeen, Termination, from_json, to_json
 
 
 def end(rank: int, at: float, code: int | None = 0, requested: bool = False, lines: tuple[str, ...] = ()) -> RankEnd:
@@ -53,6 +54,17 @@ def test_the_first_failing_rank_by_time_and_its_last_lines(run: Path) -> None:
     assert found.logs[0].path == "a2/trainer-2/rank-2.log"
     assert all(one.last_lines == [] for record in found.pods for one in record.ranks)
     assert found.left_out == 0
+
+
+def test_every_proof_in_the_folder_is_told_the_newest_first(run: Path) -> None:
+    for step in (20, 40):
+        records = [FileRecord("x", 7, 1, 1, "")]
+        proofs.write_proof(str(run), Proof(step, f"/c/step-{step}", "dcp", "pass", "whole", records, float(step)))
+    found = collect.gather(collect.Options(str(run), 2))
+    assert found.checkpoints == [
+        [40, "/c/step-40", 40.0, "pass", "whole", 7, "dcp"],
+        [20, "/c/step-20", 20.0, "pass", "whole", 7, "dcp"],
+    ]
 
 
 def test_of_a_folder_of_another_ledger_nothing_is_collected(run: Path) -> None:

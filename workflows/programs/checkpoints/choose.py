@@ -153,7 +153,7 @@ def _why_none_usable(options: Options, found: Survey) -> Tuple[str, str]:
     first = _first_save(options, found.findings)
     if first is not None:
         named, why = first.candidate.path or ".", first.judgement.why
-        return "pass", f"the first save did not finish ({named}: {why}): training starts from the beginning"
+        return "pass", f"the only save is not whole ({named}: {why}), none was ever proven: training begins anew"
     if found.findings:
         reasons = "; ".join(f"{one.candidate.path or '.'}: {one.judgement.why}" for one in found.findings[:3])
         return "fail", f"{len(found.findings)} found, none usable: {reasons}"
@@ -167,7 +167,7 @@ def _why_none_usable(options: Options, found: Survey) -> Tuple[str, str]:
 
 
 def _first_save(options: Options, findings: Sequence[CheckpointFinding]) -> Optional[CheckpointFinding]:
-    """The only save there ever was, which is not whole: nothing else can be resumed, and nothing is lost by that."""
+    """The only save there is, not whole, where none was ever proven: nothing can be resumed or is lost by that."""
     if len(findings) != 1 or options.max_step != NO_LIMIT or options.excluded:
         return None
     if findings[0].judgement.word not in (PARTIAL, CORRUPT) or findings[0].kept:

@@ -290,9 +290,7 @@ class Prover:
             judged = examine(self.options.directory, found[0], None, evidence, NEVER).judgement
             why = f"no checkpoint in {self.options.directory} is whole: {found[0].path or '.'}: {judged.why}"
         size = sum(one.bytes for one in fresh)
-        self._tell(
-            CheckpointSeen(UNKNOWN_STEP, self.options.directory, time.time(), "unknown", why, size, UNRECOGNISED)
-        )
+        self._tell(CheckpointSeen(0, self.options.directory, time.time(), "unknown", why, size, UNRECOGNISED))
 
     def _listing(self) -> Listing:
         """One look; folders that are settled and untouched are remembered instead of listed, save now and then."""

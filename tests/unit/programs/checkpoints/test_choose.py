@@ -337,7 +337,7 @@ def test_a_first_save_that_was_killed_does_not_end_the_run(run: Path) -> None:
     put(run / "checkpoints", {"model_000005.pt": torch_file()[:-30]})
     choice = choose.choose(options(run))
     assert (choice.verdict, choice.resume_from) == ("pass", "")
-    assert choice.why.startswith("the first save did not finish (model_000005.pt: ")
+    assert choice.why.startswith("the only save is not whole (model_000005.pt: ")
     assert choose.choose(options(run, max_step=10)).verdict == "fail", "a roll-back wants an older one"
     put(run / "checkpoints", {"model_000010.pt": torch_file()[:-30]})
     assert choose.choose(options(run)).verdict == "fail", "a second save that is not whole is looked at by a person"

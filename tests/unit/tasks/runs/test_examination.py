@@ -14,16 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.errors import Fenced, PrimusError, Refused, Unavailable
+from profiles.vocabulary import VerdictWord
 from tasks.cluster import Cluster, Kind, Manifest, Seen, using
 from tasks.context import Right, World, standing_in
 from tasks.ledger.ledger import Ledger
-from tasks.runs.examine import SLACK_SECONDS, Look, examine, lacking, unexamined
+from tasks.runs.examine import SLACK_SECONDS, Look, examine, lacking, proven, unexamined
 from tasks.settings import Settings
 from tests.support.builders.attempt_plans import a_plan
 from tests.support.builders.ledgers import Clock, an_attempt, driven
 from tests.support.cases.rows import rows
 from workflows.attempt.templates import DEADLINE_MARGIN_SECONDS
-from workflows.model.records import RequestRecord, StepRow
+from workflows.model.records import CheckpointRecord, RequestRecord, StepRow
 from workflows.wire import GateReport, to_json
 
 RESOLVED = a_plan().resolved
@@ -274,3 +275,20 @@ def test_what_the_ledger_lacks(
 def test_what_is_known_is_never_lacking(told: list[tuple[int, float]]) -> None:
     assert lacking(recorded(*told), recorded(*told)) == []
     assert lacking(recorded(*told), []) == sorted(recorded(*told), key=lambda row: row.at)
+
+
+def test_the_proof_of_a_last_save_that_nobody_was_told_of_reaches_the_ledger() -> None:
+    attempt = an_attempt(2)
+    known = [CheckpointRecord("demo", 20, "/c/step-20", 1, 10.0, VerdictWord.PASS)]
+    rows = [
+        [40, "/c/step-40", 30.0, "pass", "3 files", 7, "dcp"],
+        [20, "/c/step-20", 10.0, "pass", "", 7, "dcp"],
+        [20, "/c/step-20", 40.0, "fail", "after the first NaN (step 15)", 7, "dcp"],
+        [60, "/c/step-60"],
+        ["x", "/c/step-60", 30.0, "pass", "", 7, "dcp"],
+        None,
+    ]
+    found = proven(attempt, rows, known)
+    assert [(item.step, item.verdict, item.attempt) for item in found] == [(40, "pass", 2), (20, "fail", 2)]
+    assert proven(attempt, rows, [*known, *found]) == []
+    assert proven(attempt, {"not": "rows"}, known) == []
