@@ -170,7 +170,9 @@ def _first_save(options: Options, findings: Sequence[CheckpointFinding]) -> Opti
     """The only save there is, not whole, where none was ever proven: nothing can be resumed or is lost by that."""
     if len(findings) != 1 or options.max_step != NO_LIMIT or options.excluded:
         return None
-    if findings[0].judgement.word not in (PARTIAL, CORRUPT) or findings[0].kept:
+    only = findings[0]
+    damaged = only.judgement.word == CORRUPT and only.candidate.format == "primus"  # its name comes when all is there
+    if only.judgement.word not in (PARTIAL, CORRUPT) or damaged or only.kept:
         return None
     proven = any(proof.verdict == "pass" for proof in proofs.read_proofs(options.run_dir))
     return None if proven else findings[0]
