@@ -225,7 +225,8 @@ def _pod(pod: Pod, failed: bool) -> Iterator[Clue]:
 
 def _exits(evidence: Evidence) -> Iterator[Clue]:
     gone = lost_nodes(evidence)
-    recorded = {item.pod for item in evidence.terminations if item.ranks}
+    # A launcher that was told to stop before its ranks began ends by 143 as well: that is no signal from outside.
+    recorded = {item.pod for item in evidence.terminations if item.ranks or item.cause or item.reason == "told-to-stop"}
     for record in evidence.terminations:
         if record.node not in gone:
             yield from (clue for end in record.ranks for clue in _rank_end(record, end))

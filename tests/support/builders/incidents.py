@@ -46,10 +46,11 @@ class Known:
     node: str
     cause: str
     detail: str = ""
+    reason: str = "launcher-error"
 
     def record(self) -> Termination:
         """As the launcher writes it."""
-        about = ("demo", 1, "trainer", self.node, f"pod-{self.node}", "launcher-error")
+        about = ("demo", 1, "trainer", self.node, f"pod-{self.node}", self.reason)
         return Termination(*about, ranks=[], detail=self.detail, cause=self.cause)
 
 

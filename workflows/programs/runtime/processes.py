@@ -20,6 +20,11 @@ PR_SET_CHILD_SUBREAPER = 36
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
 """As shells say it."""
+EXIT_REFUSED = 71
+"""The system or a storage refuses for now (EX_OSERR of sysexits.h): no mistake of whoever wrote the command."""
+MISTAKES = (errno.EACCES, errno.ENOEXEC, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL,
+            errno.E2BIG, errno.ENAMETOOLONG)  # fmt: skip
+"""Why a program can never be started."""
 PIPE_BYTES = (1 << 20, 256 << 10)
 """Asked of the kernel for each pipe, the first that it grants: a burst fits without stopping the rank."""
 TERMINAL_COLUMNS = 200
@@ -102,7 +107,7 @@ def start(plan: Start) -> RankProcess:
     except OSError as error:
         for fd in descriptors:
             os.close(fd)
-        raise StartError(EXIT_NOT_EXECUTABLE, f"{plan.argv[0]}: cannot be started: {error.strerror}") from error
+        raise StartError(start_code(error), f"{plan.argv[0]}: cannot be started: {error.strerror}") from error
     out_read, out_write, err_read, err_write = descriptors
     if pid == 0:
         _become(plan, executable, out_write, err_write, parent)
@@ -114,6 +119,13 @@ def start(plan: Start) -> RankProcess:
     for fd in (out_read, err_read):
         os.set_blocking(fd, False)
     return RankProcess(plan.rank, plan.local_rank, pid, out_read, err_read)
+
+
+def start_code(error: OSError) -> int:
+    """The exit code of a program that the system did not start."""
+    if error.errno == errno.ENOENT:
+        return EXIT_NOT_FOUND
+    return EXIT_NOT_EXECUTABLE if error.errno in MISTAKES else EXIT_REFUSED
 
 
 def channel(pseudo_terminal: bool) -> Tuple[int, int]:
@@ -162,9 +174,8 @@ def _become(plan: Start, executable: str, out_fd: int, err_fd: int, parent: int)
         os.chdir(plan.working_directory)
         os.execve(executable, list(plan.argv), dict(plan.environment))  # noqa: S606 - the point of it all
     except OSError as error:
-        code = EXIT_NOT_FOUND if error.errno == errno.ENOENT else EXIT_NOT_EXECUTABLE
         os.write(err_fd, f"{executable}: cannot be started: {error.strerror}\n".encode())
-        os._exit(code)
+        os._exit(start_code(error))
     except BaseException:
         # A child of a fork must never go on as a second launcher.
         os._exit(EXIT_NOT_EXECUTABLE)

@@ -66,11 +66,11 @@ TIMEOUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpT
 
 @rows("diagnosis/incidents")
 def test_what_it_is_and_who_is_to_blame(
-    wanted: F, seen: Seen, culprits: tuple[tuple[str, int | None], ...] = ()
+    wanted: F, seen: Seen, culprits: tuple[tuple[str, int | None], ...] = (), confidence: float = 0.0
 ) -> None:
     found = diagnose(seen.evidence())
     assert (found.fault_class, found.culprits) == (wanted, culprits)
-    assert 0 <= found.confidence <= 1
+    assert confidence <= found.confidence <= 1
     assert found.confidence + sum(share for _, share in found.alternatives) <= 1.001
     assert found.why
 

@@ -5,6 +5,7 @@ What a launcher waits for when its ranks have ended.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from flows.decisions.diagnosis.witnesses import EXITS
 from tests.support.cases.rows import rows
 from tests.support.harness.launcher_harness import GangOnLoopback, alive, terminate, until
 from workflows.programs.launcher.loop import ExitWaits, exit_waits
 from workflows.programs.launcher.termination import EXIT_ENDED_EARLY, EXIT_LAUNCHER_ERROR
-from workflows.programs.runtime.processes import descendants
+from workflows.programs.runtime.processes import descendants, start_code
 from workflows.wire import PhaseSeen, RankEnd, StepSeen
 
 
@@ -351,6 +353,26 @@ def test_a_python_program_needs_no_variable_of_its_own_to_be_heard(gang: GangOnL
     assert "tokens/s 5" in pod.says("step 1/10")
     terminate(pod)
     pod.end()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOENT, 127),
+        (errno.EACCES, 126),
+        (errno.ENOEXEC, 126),
+        (errno.ENOTDIR, 126),
+        (errno.EAGAIN, 71),
+        (errno.ENOMEM, 71),
+        (errno.EMFILE, 71),
+        (errno.ESTALE, 71),
+        (errno.EIO, 71),
+        (errno.ETXTBSY, 71),
+    ],
+)
+def test_what_the_system_refuses_for_now_is_no_wrong_command(number: int, code: int) -> None:
+    assert start_code(OSError(number, os.strerror(number))) == code
+    assert (code in EXITS) == (code > 100), "the others end a run at once"
 
 
 @pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/etc/passwd", 126)])
