@@ -25,6 +25,7 @@ from flows.decisions.monitoring.node_conditions import find, rules_of
 from flows.decisions.monitoring.node_decisions import NodePolicy, settle
 from flows.decisions.monitoring.reconcile import reconcile
 from flows.decisions.node_tests.fabric.groups import first_groups
+from flows.decisions.node_tests.fabric.pairs import Meeting, Pairs, next_pairs
 from flows.decisions.node_tests.grading.admission import Candidate, Occasion, Wishes, due_tests
 from flows.decisions.node_tests.grading.model import Depth
 from flows.decisions.node_tests.grading.standing import NodeStanding
@@ -281,6 +282,13 @@ def queue(size: int) -> Callable[[], object]:
     return partial(entries, QueueSight(gangs, pods, owners), NOW)
 
 
+def pairing(size: int) -> Callable[[], object]:
+    """Nodes of which no pair was good: each wants another partner."""
+    state = Pairs(tuple(names(size)), ("bandwidth",), 7)
+    met = state.after([Meeting(pair, {"bandwidth": VerdictWord.FAIL}) for pair in next_pairs(state)])
+    return lambda: next_pairs(replace(met))
+
+
 def due(size: int) -> Callable[[], object]:
     waiting = [
         Candidate(
@@ -365,6 +373,7 @@ DECISIONS: Mapping[str, tuple[int, Callable[[int], Callable[[], object]]]] = {
         lambda n: partial(judge_sweep, reports(n), dict.fromkeys(names(n), "gpu"), {}),
     ),
     "due tests": (FLEET, due),
+    "pairs of nodes": (5 * FLEET, pairing),
     "first groups": (FLEET, lambda n: partial(first_groups, names(n), 7)),
     "seats of a trial": (FLEET, lambda n: partial(seat, names(n), 2)),
     "fleet and its map": (FLEET, shown),

@@ -10,7 +10,7 @@ several checks, or some of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -139,18 +139,16 @@ def next_pairs(state: Pairs) -> tuple[Pair, ...]:
     open_of = _open(state)
     waiting = _shuffled(state, [node for node in state.nodes if node in open_of])
     waiting.sort(key=lambda node: len(state.partners[node]))
-    free = _shuffled(state, [node for node in state.nodes if node not in open_of])
+    free = _shuffled(state, [node for node in state.nodes if node not in open_of])[::-1]
     pairs: list[Pair] = []
     left_over: list[str] = []
     for node in waiting:
         wanted = [state.views[check].proven for check in open_of[node] if state.views[check].proven]
-        partner = next(
-            (o for o in free if o not in state.partners[node] and all(o in proven for proven in wanted)), None
-        )
+        met = state.partners[node]
+        partner = _taken(free, lambda one: one not in met and all(one in proven for proven in wanted))  # noqa: B023
         if partner is None:
             left_over.append(node)
         else:
-            free.remove(partner)
             pairs.append((node, partner))
     return (*pairs, *_strangers(state, left_over))
 
@@ -184,14 +182,22 @@ def _is_over(state: Pairs, view: View) -> bool:
 def _strangers(state: Pairs, nodes: Sequence[str]) -> list[Pair]:
     """Pairs among nodes for which no proven partner is left."""
     pairs: list[Pair] = []
-    taken: set[str] = set()
-    for index, node in enumerate(nodes):
-        if node not in taken:
-            others = (one for one in nodes[index + 1 :] if one not in taken and one not in state.partners[node])
-            if (other := next(others, None)) is not None:
-                taken |= {node, other}
-                pairs.append((node, other))
+    rest = list(reversed(nodes))
+    while rest:
+        node = rest.pop()
+        met = state.partners[node]
+        other = _taken(rest, lambda one: one not in met)  # noqa: B023
+        if other is not None:
+            pairs.append((node, other))
     return pairs
+
+
+def _taken(rest: list[str], fits: Callable[[str], bool]) -> str | None:
+    """The last of them that fits, taken out; None: none does. From the end, where taking one out moves few others."""
+    for place in range(len(rest) - 1, -1, -1):
+        if fits(rest[place]):
+            return rest.pop(place)
+    return None
 
 
 def _shuffled(state: Pairs, nodes: Sequence[str]) -> list[str]:
