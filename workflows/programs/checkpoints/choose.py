@@ -17,10 +17,10 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs.checkpoints import kept_copies, proofs
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP
-from workflows.programs.checkpoints.examine import ALL, NEEDED, CheckpointFinding, read_small
+from workflows.programs.checkpoints.examine import ALL, NEEDED, CheckpointFinding, examine, read_small
 from workflows.programs.checkpoints.formats import TRACKERS
 from workflows.programs.checkpoints.inventory import Survey, SurveyRequest, look_into, to_states
-from workflows.programs.checkpoints.judge import CORRUPT, PARTIAL, tracked_iteration
+from workflows.programs.checkpoints.judge import BAD, CORRUPT, PARTIAL, Evidence, tracked_iteration
 from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
 from workflows.programs.checkpoints.listing import storage_is_there
 from workflows.programs.runtime import flags
@@ -170,10 +170,11 @@ def _first_save(options: Options, findings: Sequence[CheckpointFinding]) -> Opti
     """The only save there is, not whole, where none was ever proven: nothing can be resumed or is lost by that."""
     if len(findings) != 1 or options.max_step != NO_LIMIT or options.excluded:
         return None
-    only = findings[0]
-    damaged = only.judgement.word == CORRUPT and only.candidate.format == "primus"  # its name comes when all is there
-    if only.judgement.word not in (PARTIAL, CORRUPT) or damaged or only.kept:
+    if findings[0].kept or findings[0].judgement.word not in (PARTIAL, CORRUPT):
         return None
+    only = examine(findings[0].root, findings[0].candidate, None, Evidence(), NEEDED)
+    if only.judgement.word not in (PARTIAL, CORRUPT) or only.judgement.digest == BAD:
+        return None  # what was all there and is damaged now was saved whole
     proven = any(proof.verdict == "pass" for proof in proofs.read_proofs(options.run_dir))
     return None if proven else findings[0]
 
