@@ -182,6 +182,11 @@ def read_tracker(root: str, candidate: Candidate) -> Optional[bytes]:
     return text if text is None or (tag and os.path.isdir(os.path.join(folder, tag))) else b""
 
 
+def _tracker_time(root: str, candidate: Candidate) -> int:
+    facts = listing.file_facts(os.path.dirname(os.path.join(root, candidate.path)), TRACKERS.get(candidate.format, ""))
+    return facts.mtime_ns if facts is not None and facts.path else 0
+
+
 def _evidence(root: str, candidate: Candidate, clues: Evidence) -> Evidence:
     folder = folder_of(root, candidate)
     texts: Dict[str, bytes] = {}
@@ -192,7 +197,8 @@ def _evidence(root: str, candidate: Candidate, clues: Evidence) -> Evidence:
     headers: Dict[str, str] = {}
     if candidate.format != "primus":
         headers = {one.path: _probe(os.path.join(folder, one.path)) for one in candidate.files}
-    return replace(clues, texts=texts, headers=headers, tracker=read_tracker(root, candidate))
+    return replace(clues, texts=texts, headers=headers, tracker=read_tracker(root, candidate),
+                   tracker_mtime_ns=_tracker_time(root, candidate))  # fmt: skip
 
 
 def _probe(path: str) -> str:

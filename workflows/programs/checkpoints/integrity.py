@@ -249,7 +249,7 @@ def _hdf5(file: BinaryIO, size: int) -> None:
     if place is None:
         raise UnsoundFileError("is shorter than an HDF5 header, or of an unknown version")
     (end,) = struct.unpack_from("<Q", head, place)
-    if end > size:
+    if end != size:
         raise UnsoundFileError(f"has {size} bytes where its HDF5 header says {end}: it was cut off")
 
 

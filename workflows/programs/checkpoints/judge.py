@@ -26,17 +26,19 @@ WEIGHT_FOLDERS = re.compile(r"^(global_step\d+|pytorch_model_fsdp_\d+|pytorch_mo
 OPTIMIZER = re.compile(r"^(optimizer\.(pt|bin)|optimizer_\d+/.+|global_step\d+/.*optim_states.*|global_step\d+/.+)$")
 SCHEDULER = re.compile(r"^(scheduler\.pt|global_step\d+/.+)$")
 RANK_OF_MEGATRON = re.compile(r"^mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?/")
+METADATA_LATE_NS = 1_000_000_000
+"""`.metadata` is written when all shards are; clocks of a storage's servers may differ by less than this."""
 OWN_METADATA = re.compile(r"^__\d+\.metadata$")
 """Each rank's own, where ranks saved without speaking to each other."""
 SHARD_OF = re.compile(r"^(.*?)(\d+)-of-(\d+)(.*)$")
 ZERO_SHARD = re.compile(r"^(.*?)zero_pp_rank_(\d+)_(mp_rank_\d+.*)$")
 MODEL_STATES = re.compile(r"^mp_rank_(\d+)_model_states\.pt$")
-NEVER_EMPTY = re.compile(
+HOLDS_STATE = re.compile(
     r"\.(?:pt|pth|bin|ckpt|safetensors|npz|pkl|h5|msgpack|ubj|distcp|ocdbt|index)$|\.data-\d+-of-\d+$"
 )
 
 _NOTES = re.compile(r"\.(?:ya?ml|toml|txt|md|log|csv|json|py)$")
-_WITHOUT_END = frozenset({"pattern", "folder", "tensorflow"})
+_WITHOUT_END = frozenset({"pattern", "folder", "tensorflow", "megatron", "deepspeed"})
 """Formats in which no file is known to be written last."""
 _TELLS_ITS_SIZE = re.compile(r"\.(?:pt|pth|ckpt|safetensors|npz|npy|zip|distcp|json)$")
 """Files whose own header says how long they are, so that a shorter one is not a cut one."""
@@ -56,6 +58,8 @@ class Evidence:
     """Fault found by reading a file to its end, by path."""
     tracker: Optional[bytes] = None
     """Content of the format's tracker file beside it."""
+    tracker_mtime_ns: int = 0
+    """When that was written; 0: there is none."""
     usual_names: FrozenSet[str] = frozenset()
     """Files (numbers as `#`) that every other candidate of this format has."""
     usual_bytes: Mapping[str, int] = field(default_factory=lambda: {})
@@ -126,7 +130,9 @@ def _alike(candidate: Candidate, others: Tuple[Candidate, ...]) -> List[Candidat
     return [
         other
         for other in others
-        if other.format == candidate.format and other.path != candidate.path and not other.overwritten
+        if other.format == candidate.format
+        and other.path != candidate.path
+        and other.overwritten == candidate.overwritten
     ]
 
 
@@ -185,6 +191,11 @@ def _against_manifest(own_manifest: manifest.Manifest, candidate: Candidate, evi
 
 def _judge_dcp(candidate: Candidate, evidence: Evidence) -> Judgement:
     found = _distributed("", candidate, evidence)
+    written = {one.path: one.mtime_ns for one in candidate.files}
+    later = [path for path, at in written.items() if path.endswith(SHARD_SUFFIX) and "/" not in path
+             and at > written.get(METADATA, at) + METADATA_LATE_NS]  # fmt: skip
+    if found.word == COMPLETE and candidate.overwritten and later:
+        return Judgement(PARTIAL, f"{min(later)} was written after {METADATA}: a save over it did not finish")
     return found if found.word != COMPLETE else _by_headers(evidence) or found
 
 
@@ -221,12 +232,13 @@ def _shards(folder: str, sizes: Mapping[str, int], needs: Mapping[str, int], met
 
 
 def _judge_megatron(candidate: Candidate, evidence: Evidence) -> Judgement:
-    if evidence.tracker is None:
-        return Judgement(PARTIAL, "there is no tracker file: no save has finished")
-    named = tracked_iteration(evidence.tracker)
-    if named is not None and candidate.step > named:
-        return Judgement(PARTIAL, f"the tracker file names {named}: this save did not finish, or was rolled back")
     names = candidate.names()
+    named = tracked_iteration(evidence.tracker) if evidence.tracker is not None else None
+    all_seen = METADATA in names or bool(evidence.usual_names)
+    if evidence.tracker is None and not all_seen:
+        return Judgement(PARTIAL, "there is no tracker file: no save has finished")
+    if named is not None and candidate.step > named and not (all_seen and _is_newer(candidate, evidence)):
+        return Judgement(PARTIAL, f"the tracker file names {named}: this save did not finish, or was rolled back")
     content = _distributed("", candidate, evidence) if METADATA in names else _judge_model_parallel(candidate)
     if content.word != COMPLETE:
         return content
@@ -234,6 +246,11 @@ def _judge_megatron(candidate: Candidate, evidence: Evidence) -> Judgement:
         lacking = sorted({"common.pt", "metadata.json"} - names)
         return Judgement(PARTIAL, f"{lacking[0]} is missing")
     return _by_headers(evidence) or content
+
+
+def _is_newer(candidate: Candidate, evidence: Evidence) -> bool:
+    """Whether it was written after the tracker file: a killed save left that as it was, a roll-back wrote it anew."""
+    return candidate.newest_mtime_ns() > evidence.tracker_mtime_ns
 
 
 def _judge_model_parallel(candidate: Candidate) -> Judgement:
@@ -324,7 +341,7 @@ def _judge_folder(candidate: Candidate, evidence: Evidence) -> Judgement:
 def _of_folder(candidate: Candidate, evidence: Evidence) -> Iterator[Judgement]:
     names = candidate.names()
     for one in candidate.files:
-        if one.bytes == 0 and NEVER_EMPTY.search(one.path):
+        if one.bytes == 0 and HOLDS_STATE.search(one.path):
             yield Judgement(CORRUPT, f"{one.path} is empty")
     for folder in sorted({name.rpartition("/")[0] for name in names if name.endswith((SHARD_SUFFIX, METADATA))}):
         found = _distributed(f"{folder}/" if folder else "", candidate, evidence)
@@ -361,7 +378,8 @@ def _judge_accelerate(candidate: Candidate, evidence: Evidence) -> Judgement:
 def _judge_deepspeed(candidate: Candidate, evidence: Evidence) -> Judgement:
     tag = (evidence.tracker or b"").decode("utf-8", "replace").strip()
     named = step_of(tag) if tag else None
-    if named is not None and candidate.step > named:
+    all_seen = bool(evidence.usual_names) and _is_newer(candidate, evidence)
+    if named is not None and candidate.step > named and not all_seen:
         return Judgement(PARTIAL, f"`latest` names {tag}: this save did not finish, or was rolled back")
     names = candidate.names()
     if not any(name.endswith("model_states.pt") for name in names):
@@ -424,12 +442,12 @@ def _judge_pattern(candidate: Candidate, evidence: Evidence) -> Judgement:
 
 def _against_others(candidate: Candidate, evidence: Evidence) -> Iterator[Judgement]:
     """What differs from the run's other checkpoints, which must be at least two and agree."""
-    if not candidate.overwritten:
+    if not (candidate.overwritten and candidate.single):
         for shape in sorted(evidence.usual_names - _shapes(candidate)):
             yield Judgement(PARTIAL, f"{shape} is missing, all others have it")
     for one in candidate.files:
         usual = evidence.usual_bytes.get(one.path, 0)
-        if one.bytes < usual and not _TELLS_ITS_SIZE.search(one.path):
+        if one.bytes < usual and HOLDS_STATE.search(one.path) and not _TELLS_ITS_SIZE.search(one.path):
             yield Judgement(PARTIAL, f"{one.path} has {one.bytes} bytes, in all others {usual}: it was cut off")
 
 
