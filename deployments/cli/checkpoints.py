@@ -17,7 +17,7 @@ from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
 from tasks.runs.open import checkpoint_folder, run_folder
 from tasks.settings import Settings
-from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints
+from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
 
 
 @app.command("checkpoints")
@@ -33,14 +33,16 @@ def show_checkpoints(
     """
     # 1 where none is usable though some exist.
     request = _request(run_or_path)
-    states = list_checkpoints(request, deep=verify)
-    rows = [asdict(state) for state in states]
+    seen = look_into(request, deep=verify)
+    rows = [asdict(state) for state in to_states(seen.findings)]
     if as_json:
         out_json(rows)
     elif rows:
         out(table(rows, ("step", "tier", "format", "bytes", "complete", "digest", "usable", "would_resume", "why")))
     else:
         out(f"no checkpoint in {request.directory}")
+    for path, why in () if as_json else seen.left_out:
+        out(f"could not look into {path}: {why}")
     return FAILED if rows and not any(row["usable"] for row in rows) else GOOD
 
 

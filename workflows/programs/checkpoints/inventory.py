@@ -162,7 +162,7 @@ def list_checkpoints(request: SurveyRequest, deep: bool = False) -> List[Checkpo
         OSError: the storage cannot be read.
         ValueError: format or pattern is wrong.
     """
-    return to_states(survey(replace(request, reading=ALL) if deep else request))
+    return to_states(look_into(request, deep).findings)
 
 
 def survey(request: SurveyRequest) -> List[CheckpointFinding]:
@@ -190,8 +190,9 @@ class Survey:
         return tuple(one for one in self.left_out if step_of(one[0].rpartition("/")[2]) is not None)
 
 
-def look_into(request: SurveyRequest) -> Survey:
-    """As `survey`, with what could not be looked into."""
+def look_into(request: SurveyRequest, deep: bool = False) -> Survey:
+    """As `survey`, with what could not be looked into; `deep` reads everything again, also what is proven."""
+    request = replace(request, reading=ALL) if deep else request
     if request.format == "none":
         return Survey()
     proofs = checkpoints_proofs.read_proofs(request.run_dir)
