@@ -72,12 +72,8 @@ _OF_ORBAX = rf"^_CHECKPOINT_METADATA$|^commit_success\.txt$|^(?:{_PART}/)?(?:_ME
 _OF_PRIMUS = rf"^{re.escape(MANIFEST)}$"
 _OF_MEGATRON = rf"^mp_rank_\d+\w*/|{_DISTRIBUTED}"
 LAYOUTS: Tuple[FolderFormat, ...] = (
-    FolderFormat(
-        "primus", r"step-\d+", rf"^{re.escape(MANIFEST)}$", rf"{_DISTRIBUTED}|^(?!shard-|ballast-)[^/]*(?:{_STATE})"
-    ),
-    FolderFormat(
-        "megatron", r"iter_\d+", rf"^mp_rank_\d+\w*/|{_DISTRIBUTED}", rf"^(?!common\.pt|.*\.distcp)[^/]*(?:{_STATE})"
-    ),
+    FolderFormat("primus", r"step-\d+", _OF_PRIMUS, rf"{_DISTRIBUTED}|^(?!shard-|ballast-)[^/]*(?:{_STATE})"),
+    FolderFormat("megatron", r"iter_\d+", _OF_MEGATRON, rf"^(?!common\.pt|.*\.distcp)[^/]*(?:{_STATE})"),
     FolderFormat("deepspeed", marks=_OF_DEEPSPEED),
     FolderFormat("accelerate", r"checkpoint_\d+", _OF_ACCELERATE, r"^trainer_state\.json$", step_in_name=False),
     FolderFormat("accelerate", marks=_OF_ACCELERATE, foreign=r"^trainer_state\.json$"),
@@ -121,10 +117,9 @@ def find_candidates(listing: Listing, format: str = "auto", pattern: str = "") -
 
 def _shallowest(found: Sequence[Candidate]) -> List[Candidate]:
     """Those that lie as deep as the first ones with a step: below are copies, trials, and what tools keep."""
-    depths = [one.path.count("/") for one in found if one.step != UNKNOWN_STEP] or [
-        one.path.count("/") for one in found
-    ]
-    return [one for one in found if one.path.count("/") <= min(depths)]
+    stepped = [one for one in found if one.step != UNKNOWN_STEP]
+    depth = min((one.path.count("/") for one in stepped or found), default=0)
+    return [one for one in found if one.path.count("/") <= depth]
 
 
 @dataclass
@@ -146,9 +141,10 @@ def _tree(listing: Listing) -> _Tree:
             tree.markers.setdefault(parent, set()).add(name)
         if (names.is_temporary(name) and not name.endswith(METADATA)) or any(map(names.is_temporary, folders)):
             continue
-        for depth in range(len(folders) + 1):
-            rest = "/".join((*folders[depth:], name))
-            tree.below["/".join(folders[:depth])].append(FileFacts(rest, one.bytes, one.mtime_ns, one.inode))
+        tree.below[""].append(one)
+        for depth in range(1, len(folders) + 1):
+            inside = FileFacts("/".join((*folders[depth:], name)), one.bytes, one.mtime_ns, one.inode)
+            tree.below.setdefault("/".join(folders[:depth]), []).append(inside)
     return tree
 
 

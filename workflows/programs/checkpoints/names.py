@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import FrozenSet, List, Optional, Sequence, Tuple
 
 MOST_DIGITS = 18
@@ -44,6 +45,7 @@ _TOOLS = words_in("wandb mlruns mlflow tensorboard tb_logs events logs artifacts
 """Folders in which tools keep their own copies and notes: nothing is resumed from there."""
 
 
+@lru_cache(maxsize=1 << 16)  # every look asks about every file, and checkpoints call theirs alike
 def is_temporary(name: str) -> bool:
     """Whether the name of one file or folder is of an unfinished save, or of what is put or thrown away."""
     if name.startswith("."):
