@@ -15,7 +15,7 @@ from workflows.programs.checkpoints import names
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
 from workflows.programs.checkpoints.listing import FileFacts, Listing
 from workflows.programs.checkpoints.manifest import MANIFEST
-from workflows.programs.checkpoints.single_files import pattern_files, single_files, tensorflow_files
+from workflows.programs.checkpoints.single_files import is_saved_file, pattern_files, single_files, tensorflow_files
 
 METADATA = ".metadata"
 TRAINER_STATE = "trainer_state.json"
@@ -218,8 +218,10 @@ def _layout(name: str, paths: Sequence[str], wanted: str) -> Optional[FolderForm
 
 
 def _holds_others(name: str, paths: Sequence[str], state: Sequence[str]) -> bool:
-    """Whether it only holds folders with steps of their own: `run-0/checkpoint-5`, `epoch_0/step_5`."""
+    """Whether it only holds checkpoints with steps of their own: `run-0/checkpoint-5`, `1/checkpoints/step=5.ckpt`."""
     if names.announced_step(name) is not None or _NUMBERED.match(name) or any("/" not in path for path in state):
         return False
+    if any(is_saved_file(path) for path in state):
+        return True
     folders = {part for path in paths for part in path.split("/")[:-1]}
     return any(part.isdigit() or names.announced_step(part) is not None or _NUMBERED.match(part) for part in folders)

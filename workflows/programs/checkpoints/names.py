@@ -41,8 +41,9 @@ UNFINISHED = re.compile(
     r"(?<![a-z])(?:unfinished|incomplete|uncommitted|in_?progress|saving|writing)(?![a-z])", re.IGNORECASE
 )
 """Words of a file that marks a checkpoint as unfinished."""
-_TOOLS = words_in("wandb mlruns mlflow tensorboard tb_logs events logs artifacts __pycache__ lost+found cache")
-"""Folders in which tools keep their own copies and notes: nothing is resumed from there."""
+_TOOLS = words_in("wandb __pycache__ lost+found cache")
+"""Folders of tools' own copies: nothing is resumed from there. Loggers' folders (`lightning_logs`, `mlruns`) are none:
+trainers put checkpoints into them."""
 
 
 @lru_cache(maxsize=1 << 16)  # every look asks about every file, and checkpoints call theirs alike

@@ -27,7 +27,7 @@ _NEVER = names.words_in(
 )
 _OTHERS = names.words_in("best last latest final")
 """A file of one of these is a checkpoint of its own beside the others."""
-_SAVE_FOLDER = re.compile(r"^(?:checkpoints?|ckpts?|snapshots?|weights|saved_?models?)$", re.IGNORECASE)
+_SAVE_FOLDER = re.compile(r"^(?:checkpoints?|ckpts?|snapshots?)$", re.IGNORECASE)
 """Folders in which single files count too, as Lightning's `lightning_logs/version_0/checkpoints`."""
 _NOT_COUNTED = re.compile(
     r"(?:rank|shard|part|node|proc|process|gpu|r|mp|tp|pp)[-_]?\d+|\d+[-_]of[-_]\d+", re.IGNORECASE
@@ -43,7 +43,7 @@ def single_files(listing: Listing) -> List[Candidate]:
         folder, _, name = one.path.rpartition("/")
         if not _counts(folder, one.path) or not _is_named_so(name):
             continue
-        if folder and names.announced_step(name) is None:
+        if folder and names.step_of(name) is None:
             continue
         found.setdefault((folder, _key(name)), []).append(one)
     groups = _join_parts(found)
@@ -99,6 +99,12 @@ def tensorflow_files(listing: Listing) -> List[Candidate]:
     return candidates
 
 
+def is_saved_file(path: str) -> bool:
+    """Whether a file lies in a folder of checkpoints and its name tells its step."""
+    folder, _, name = path.rpartition("/")
+    return bool(folder) and _counts(folder, path) and names.step_of(name) is not None
+
+
 def _counts(folder: str, path: str) -> bool:
     if names.is_apart(path):
         return False
@@ -111,7 +117,7 @@ def _is_named_so(name: str) -> bool:
         return False
     if _ALWAYS.search(name):
         return True
-    is_numbered = names.has_number(name) and bool(words & _WORDS)
+    is_numbered = names.has_number(name) and bool(words & _WORDS or name.endswith(".model"))
     return bool(_PERHAPS.search(name)) and is_numbered and not (_TEXT.search(name) and words & _PART_WORDS)
 
 
