@@ -93,7 +93,9 @@ def test_the_lowest_rank_of_a_pod_may_end_first(gang: GangOnLoopback) -> None:
     pod.says("rank 0 exited with 0 after step 3")
     (gang.folder / "go").touch()
     assert (pod.end(), gang.message().reason, gang.message().last_step) == (0, "completed", 10)
-    assert gang.steps() == list(range(1, 11))
+    # Where rank 1 is first to say something its steps count until rank 0 speaks: the first three may be told twice.
+    assert sorted(set(gang.steps())) == list(range(1, 11))
+    assert gang.steps()[-7:] == list(range(4, 11))
 
 
 @pytest.mark.parametrize(("steps", "cause"), [("0:3,1:2", "ended-early"), ("0:0,1:0", "no-steps")])
