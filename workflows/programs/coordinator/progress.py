@@ -124,9 +124,12 @@ def apply_report(progress: Progress, report: Union[StepSeen, PhaseSeen, Checkpoi
         saved = any(moment.kind == "checkpoint-end" and moment.detail for moment in moments)
         progress = replace(progress, unproven=progress.unproven or saved, saves=_update_saves(progress, moments))
         return ProgressUpdate(replace(progress, phase=report.phase, phase_at=report.at, stall=stall), moments=moments)
+    known = progress.step if report.incarnation == progress.incarnation else None
     if progress.reporting_rank is None:
-        known = progress.step if report.incarnation == progress.incarnation else None
         behind = known is not None and report.step <= known
+    elif report.rank < progress.reporting_rank:
+        # Launchers batch their reports: what another rank has told already is no step once more.
+        behind = known is not None and report.step < known
     else:
         behind = report.rank > progress.reporting_rank
     return ProgressUpdate(progress) if behind else _step(progress, report)
@@ -157,7 +160,8 @@ def _step(progress: Progress, report: StepSeen) -> ProgressUpdate:
         last = progress.recent[-1]
         row = (last[0], last[1], row[2] if row[2] is not None else last[2], row[3] if row[3] is not None else last[3])
         if row == last:
-            return ProgressUpdate(progress)
+            lower = report.rank != progress.reporting_rank
+            return ProgressUpdate(replace(progress, reporting_rank=report.rank) if lower else progress)
     kept = progress.recent[:-1] if again else progress.recent
     gap = report.step - (progress.step if progress.step is not None else report.step)
     finite = report.loss is None or math.isfinite(report.loss)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.builders.damaged import damaged, reaches
 from workflows.programs.coordinator import journal
-from workflows.programs.coordinator.progress import STALLS
+from workflows.programs.coordinator.progress import STALLS, Progress, apply_report
 from workflows.programs.coordinator.reducer import advance, meeting_of, orders_for
 from workflows.programs.coordinator.state import (
     AppendMoment,
@@ -318,3 +318,14 @@ def test_a_line_that_was_cut_off_is_left_out() -> None:
 def test_effects_name_their_order() -> None:
     effects = advance(gang(), StopRequested(1.0, "why", True)).effects
     assert [effect.order.why for effect in effects if isinstance(effect, GiveOrder)] == ["why"]
+
+
+def test_what_a_higher_rank_has_told_already_is_no_step_once_more() -> None:
+    progress, rows = Progress(), list[int]()
+    for rank, steps in ((2, range(1, 8)), (0, range(1, 8)), (2, range(8, 10)), (0, range(8, 10))):
+        for step in steps:
+            told = apply_report(progress, StepSeen(step, 10.0 + step, rank))
+            progress = told.progress
+            rows += [] if told.row is None or told.replaces_last else [told.row[0]]
+    assert rows == list(range(1, 10))
+    assert progress.reporting_rank == 0
