@@ -83,7 +83,7 @@ class StepFilter:
         self.reporting_rank: Optional[int] = None
         """Lowest living rank of this pod that reports steps."""
         self._passed = 0
-        """Last step of a reporting rank that has ended: the next rank goes on from there."""
+        """Last step of a reporting rank that has ended, or gave way to a lower one: the next goes on from there."""
         self.last_step: Optional[int] = None
         self.interval = 1
         """Largest distance between two steps of the reporting rank."""
@@ -107,6 +107,8 @@ class StepFilter:
         if aloud:
             self._said_at[step.rank] = step.at
         if self.reporting_rank is None or step.rank < self.reporting_rank:
+            if self.reporting_rank is not None:  # what a higher rank was first to say is no step once more
+                self._passed = max(self._passed, self.last_step or 0)
             self.reporting_rank = step.rank
         reporting = step.rank == self.reporting_rank and step.step > self._passed
         if reporting:

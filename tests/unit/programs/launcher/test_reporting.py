@@ -209,3 +209,10 @@ def test_after_a_coordinator_lost_its_memory_numbers_go_on() -> None:
     batch = box.next_batch()
     box.resume_after(7)
     assert box.next_batch() == batch._replace(sequence=8)
+
+
+def test_what_a_higher_rank_was_first_to_say_is_recorded_once() -> None:
+    filter_, recorded = StepFilter(), list[int]()
+    for rank, steps in ((1, range(1, 4)), (0, range(1, 6)), (1, range(4, 6))):
+        recorded += [step for step in steps if filter_.choose(StepSeen(step, 10.0 + step, rank)).record]
+    assert recorded == [1, 2, 3, 4, 5]
