@@ -95,6 +95,10 @@ class PhaseSeen:
     """`FILE`: only a file grew; "": the program's own words."""
 
 
+UNRECOGNISED = "unrecognised"
+"""Format of a `CheckpointSeen` on a folder in which no checkpoint is found, or none that is whole."""
+
+
 @dataclass(frozen=True)
 class CheckpointSeen:
     """A checkpoint was found whole (`unknown`), then proven or not (`pass`, `fail`) by reading it once.

@@ -169,22 +169,20 @@ def read_small(path: str) -> Optional[bytes]:
     return data if len(data) <= TEXT_LIMIT_BYTES else None
 
 
-def read_tracker(root: str, candidate: Candidate) -> Optional[bytes]:
-    """The file beside a candidate that names the newest finished one of its format; None: there is none.
+def _read_tracker(root: str, candidate: Candidate) -> Tuple[Optional[bytes], int]:
+    """The file beside a candidate that names the newest finished one of its format, and its mtime in ns; None: none.
 
     One that names what does not exist was cut off when it was written: it says nothing.
     """
     name = TRACKERS.get(candidate.format)
     folder = os.path.dirname(os.path.join(root, candidate.path))
-    text = read_small(os.path.join(folder, name)) if name is not None else None
-    iteration = tracked_iteration(text) if text is not None and candidate.format == "megatron" else None
-    tag = f"iter_{iteration:07d}" if iteration is not None else (text or b"").decode("utf-8", "replace").strip()
-    return text if text is None or (tag and os.path.isdir(os.path.join(folder, tag))) else b""
-
-
-def _tracker_time(root: str, candidate: Candidate) -> int:
-    facts = listing.file_facts(os.path.dirname(os.path.join(root, candidate.path)), TRACKERS.get(candidate.format, ""))
-    return facts.mtime_ns if facts is not None and facts.path else 0
+    facts = listing.file_facts(folder, name) if name is not None else None
+    text = read_small(os.path.join(folder, facts.path)) if facts is not None else None
+    if facts is None or text is None:
+        return None, 0
+    iteration = tracked_iteration(text) if candidate.format == "megatron" else None
+    tag = f"iter_{iteration:07d}" if iteration is not None else text.decode("utf-8", "replace").strip()
+    return (text if tag and os.path.isdir(os.path.join(folder, tag)) else b""), facts.mtime_ns
 
 
 def _evidence(root: str, candidate: Candidate, clues: Evidence) -> Evidence:
@@ -197,8 +195,8 @@ def _evidence(root: str, candidate: Candidate, clues: Evidence) -> Evidence:
     headers: Dict[str, str] = {}
     if candidate.format != "primus":
         headers = {one.path: _probe(os.path.join(folder, one.path)) for one in candidate.files}
-    return replace(clues, texts=texts, headers=headers, tracker=read_tracker(root, candidate),
-                   tracker_mtime_ns=_tracker_time(root, candidate))  # fmt: skip
+    tracker, mtime_ns = _read_tracker(root, candidate)
+    return replace(clues, texts=texts, headers=headers, tracker=tracker, tracker_mtime_ns=mtime_ns)
 
 
 def _probe(path: str) -> str:

@@ -55,10 +55,7 @@ _PART = (
 )
 _PARTS = re.compile(rf"^{_PART}$", re.IGNORECASE)
 """Folders that are a part of the checkpoint in which they lie, where it has several."""
-_STATE = (
-    r"\.(?:pt|pth|ckpt|bin|safetensors|npz|npy|pkl|pickle|msgpack|h5|hdf5|keras|tar|distcp|ocdbt|ubj|zip|eqx|pb)$"
-    r"|(?:^|/)(?:model|weights|vectors|_METADATA)$|\.data-\d+-of-\d+$"
-)
+_STATE = rf"{names.HOLDS_STATE.pattern}|(?:^|/)(?:model|weights|vectors|_METADATA)$"
 """Files that hold a training program's state; the words without a suffix are spaCy's and Orbax's."""
 _STATE_FILE = re.compile(_STATE, re.IGNORECASE)
 _DISTRIBUTED = r"^(?:__\d+)?\.metadata$|^[^/]*\.distcp$"
@@ -173,9 +170,9 @@ def _unit(folder: str, tree: _Tree, wanted: str) -> Optional[Candidate]:
     layout = _layout(name, [one.path for one in files], wanted)
     if layout is None or (layout.format != wanted and wanted not in ("auto", "folder")):
         return None
-    if layout.marks and _PARTS.match(name) and _has_parts(folder.rpartition("/")[0], tree):
+    parent = folder.rpartition("/")[0]
+    if layout.marks and _PARTS.match(name) and _has_parts(one.path for one in tree.below[parent]):
         return None
-    parent, _, _ = folder.rpartition("/")
     markers = {one for one in tree.markers.get(parent, ()) if folder and names.marks_unfinished(one, name)}
     markers |= {one for one in tree.markers.get(folder, ()) if names.says_unfinished(one)}
     step = names.step_of(name) if layout.step_in_name else None
@@ -189,13 +186,10 @@ def _unit(folder: str, tree: _Tree, wanted: str) -> Optional[Candidate]:
     )
 
 
-def _has_parts(folder: str, tree: _Tree) -> bool:
+def _has_parts(paths: Iterable[str]) -> bool:
     """Whether a folder has two or more folders of parts: then it is the checkpoint, not each of them."""
-    return len({first for first in _children(tree.below[folder]) if _PARTS.match(first)}) >= 2
-
-
-def _children(files: Iterable[FileFacts]) -> Set[str]:
-    return {one.path.partition("/")[0] for one in files if "/" in one.path}
+    children = {path.partition("/")[0] for path in paths if "/" in path}
+    return len([child for child in children if _PARTS.match(child)]) >= 2
 
 
 def _layout(name: str, paths: Sequence[str], wanted: str) -> Optional[FolderFormat]:
@@ -208,13 +202,10 @@ def _layout(name: str, paths: Sequence[str], wanted: str) -> Optional[FolderForm
     named = next((row for row in rows if name and row.name != ".*" and row.fits(name, paths, by_name=True)), None)
     if named is not None and (wanted != "auto" or not state or named.format in ("primus", "megatron")):
         return named
-    if wanted not in ("auto", "folder") or not state:
+    if wanted not in ("auto", "folder") or not state or _holds_others(name, paths, state):
         return None
-    parts = {path.partition("/")[0] for path in paths if "/" in path}
-    if len([part for part in parts if _PARTS.match(part)]) >= 2 and not (parts and _holds_others(name, paths, state)):
-        return FolderFormat("folder")
-    is_one = bool(name) and (names.step_of(name) is not None or bool(_CALLED.match(name)))
-    return FolderFormat("folder") if is_one and not _holds_others(name, paths, state) else None
+    is_called_so = bool(name) and (names.step_of(name) is not None or bool(_CALLED.match(name)))
+    return FolderFormat("folder") if is_called_so or _has_parts(paths) else None
 
 
 def _holds_others(name: str, paths: Sequence[str], state: Sequence[str]) -> bool:

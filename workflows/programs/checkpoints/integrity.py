@@ -18,6 +18,7 @@ import pickletools
 import struct
 from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple, cast
 
+from workflows.programs.checkpoints.names import HOLDS_STATE
 from workflows.programs.checkpoints.zip_files import LOCAL_HEADER, UnsoundFileError, entries, whole_file
 
 _ATOMS = frozenset(
@@ -174,7 +175,6 @@ TABLE_MAGIC = bytes.fromhex("57fb808b247547db")
 """End of a table of TensorFlow (and LevelDB)."""
 LEGACY_MAGIC = bytes.fromhex("6cfc9c46f9206aa85019")
 """The magic number of `torch.save` before version 1.6, as its first pickle holds it."""
-HOLD_STATE = (".bin", ".tar", ".pkl", ".pickle", ".h5", ".hdf5", ".msgpack", ".ubj", ".distcp", ".index")
 
 
 def probe(path: str) -> str:
@@ -210,7 +210,7 @@ def _check_by_content(file: BinaryIO, name: str) -> Optional[Callable[[BinaryIO,
         return _tar
     if head[:1] == b"\x80" and 2 <= int.from_bytes(head[1:2], "big") <= 5:
         return _pickle
-    if name.endswith(HOLD_STATE) and not head.strip(b"\0"):
+    if HOLDS_STATE.search(name) and not head.strip(b"\0"):
         return _zeros
     return None
 

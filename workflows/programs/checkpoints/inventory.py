@@ -99,11 +99,6 @@ def _possible_step(log: Sequence[Row], moment: float) -> int:
     return int(log[-1][1] + 2 * widest + quickest * max(0.0, moment - log[-1][0]))
 
 
-def reported_step(run_dir: str, mtime_ns: int) -> int:
-    """The last step in any attempt's `steps.jsonl` that was over by `mtime_ns`; `UNKNOWN_STEP` where there is none."""
-    return ReportedSteps(run_dir).before(mtime_ns)
-
-
 def _last_by(rows: Sequence[Row], moment: float) -> Optional[Row]:
     before = [row for row in rows if row[0] <= moment]
     after = [row for row in rows if row[0] > moment]
@@ -153,28 +148,6 @@ class SurveyRequest:
     """Steps in names start again after a resume: the reported step at the time of writing counts instead."""
 
 
-def list_checkpoints(request: SurveyRequest, deep: bool = False) -> List[CheckpointState]:
-    """Every checkpoint, newest first; `would_resume` marks the one a resume would take.
-
-    `deep` reads everything again, also what is proven.
-
-    Raises:
-        OSError: the storage cannot be read.
-        ValueError: format or pattern is wrong.
-    """
-    return to_states(look_into(request, deep).findings)
-
-
-def survey(request: SurveyRequest) -> List[CheckpointFinding]:
-    """All candidates, newest first, each with its judgement; of equal steps what is proven goes before the rest.
-
-    Raises:
-        OSError: the storage cannot be read.
-        ValueError: format or pattern is wrong.
-    """
-    return list(look_into(request).findings)
-
-
 @dataclass(frozen=True)
 class Survey:
     """What a look at a run's checkpoints found."""
@@ -191,7 +164,14 @@ class Survey:
 
 
 def look_into(request: SurveyRequest, deep: bool = False) -> Survey:
-    """As `survey`, with what could not be looked into; `deep` reads everything again, also what is proven."""
+    """All candidates, newest first, each with its judgement; of equal steps what is proven goes before the rest.
+
+    `deep` reads everything again, also what is proven.
+
+    Raises:
+        OSError: the storage cannot be read.
+        ValueError: format or pattern is wrong.
+    """
     request = replace(request, reading=ALL) if deep else request
     if request.format == "none":
         return Survey()

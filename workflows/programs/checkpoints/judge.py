@@ -16,7 +16,7 @@ from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
 from workflows.programs.checkpoints.formats import METADATA, SHARD_SUFFIX, TRAINER_STATE
 from workflows.programs.checkpoints.integrity import PickleError, storage_needs
 from workflows.programs.checkpoints.manifest import MANIFEST
-from workflows.programs.checkpoints.names import step_of
+from workflows.programs.checkpoints.names import HOLDS_STATE, IS_NOTE, step_of
 
 COMPLETE, PARTIAL, CORRUPT, STALE = "complete", "partial", "corrupt", "stale"
 OK, BAD, ABSENT = "ok", "bad", "absent"
@@ -33,11 +33,6 @@ OWN_METADATA = re.compile(r"^__\d+\.metadata$")
 SHARD_OF = re.compile(r"^(.*?)(\d+)-of-(\d+)(.*)$")
 ZERO_SHARD = re.compile(r"^(.*?)zero_pp_rank_(\d+)_(mp_rank_\d+.*)$")
 MODEL_STATES = re.compile(r"^mp_rank_(\d+)_model_states\.pt$")
-HOLDS_STATE = re.compile(
-    r"\.(?:pt|pth|bin|ckpt|safetensors|npz|pkl|h5|msgpack|ubj|distcp|ocdbt|index)$|\.data-\d+-of-\d+$"
-)
-
-_NOTES = re.compile(r"\.(?:ya?ml|toml|txt|md|log|csv|json|py)$")
 _WITHOUT_END = frozenset({"pattern", "folder", "tensorflow", "megatron", "deepspeed"})
 """Formats in which no file is known to be written last."""
 _TELLS_ITS_SIZE = re.compile(r"\.(?:pt|pth|ckpt|safetensors|npz|npy|zip|distcp|json)$")
@@ -109,7 +104,7 @@ def usual_names(candidate: Candidate, others: Tuple[Candidate, ...]) -> FrozenSe
 
 def _shapes(candidate: Candidate) -> Set[str]:
     """Names of its files as they would be at any step; in a folder of any files notes for people are not counted."""
-    counted = (name for name in candidate.names() if candidate.format != "folder" or not _NOTES.search(name))
+    counted = (name for name in candidate.names() if candidate.format != "folder" or not IS_NOTE.search(name))
     return {_without_step(name, candidate) for name in counted}
 
 

@@ -21,6 +21,14 @@ def words_in(text: str) -> FrozenSet[str]:
     return frozenset(text.split())
 
 
+HOLDS_STATE = re.compile(
+    r"\.(?:pt|pth|ckpt|bin|safetensors|npz|npy|pkl|pickle|msgpack|h5|hdf5|keras|tar|distcp|ocdbt|ubj|zip|eqx|pb|index)$"
+    r"|\.data-\d+-of-\d+$",
+    re.IGNORECASE,
+)
+"""Names of files that hold a training program's state."""
+IS_NOTE = re.compile(r"\.(?:txt|log|out|err|jsonl?|ya?ml|toml|csv|md|py|cfg|html|png)$|tfevents", re.IGNORECASE)
+"""Names of files for people and tools."""
 _SUFFIXES = re.compile(
     r"(?:\.(?:pt|pth|ckpt|tar|bin|safetensors|npz|npy|pkl|pickle|msgpack|h5|hdf5|keras|json|ubj|model|zip|gz|index))+$",
     re.IGNORECASE,

@@ -14,7 +14,6 @@ with 0.
 from __future__ import annotations
 
 import os
-import re
 import select
 import sys
 import time
@@ -33,7 +32,7 @@ from workflows.programs.checkpoints.judge import COMPLETE, CORRUPT, Evidence, us
 from workflows.programs.checkpoints.kept_copies import keep_copy, prune_copies
 from workflows.programs.checkpoints.listing import FileFacts, Listing
 from workflows.programs.runtime import flags
-from workflows.wire import CheckpointSeen, Proof, line
+from workflows.wire import UNRECOGNISED, CheckpointSeen, Proof, line
 
 Signature = Tuple[FileFacts, ...]
 Proofs = Sequence[Proof]
@@ -45,9 +44,6 @@ CORRUPT_AFTER_LOOKS = 4
 GIVE_WAY_SECONDS = 2.0
 """A look that has read for so long ends, since a newer checkpoint, which is worth more, may have come."""
 LEAST_STATE_BYTES = 1024
-_NOTES = re.compile(r"\.(?:txt|log|out|err|json|jsonl|yaml|yml|csv|md|py|toml|cfg|html|png)$|tfevents", re.IGNORECASE)
-UNRECOGNISED = "unrecognised"
-"""Format of a report on a folder in which no checkpoint is found, or none that is whole."""
 UNRECOGNISED_AFTER_LOOKS = 20
 """Looks (10 s by default) that must find a folder unchanged before that is said: a save may take long."""
 EVERYTHING_EACH_LOOKS = 20
@@ -96,7 +92,7 @@ def resume_path_in_place(found: CheckpointFinding, since_ns: int) -> str:
 def is_of_state(one: FileFacts) -> bool:
     """Whether a file may hold a training program's state: it is no log, no event of a tool, and not tiny."""
     name = one.path.rpartition("/")[2]
-    return one.bytes >= LEAST_STATE_BYTES and not names.is_apart(one.path) and not _NOTES.search(name)
+    return one.bytes >= LEAST_STATE_BYTES and not names.is_apart(one.path) and not names.IS_NOTE.search(name)
 
 
 class LineInput:
@@ -281,8 +277,6 @@ class Prover:
         if self._unchanged_looks <= UNRECOGNISED_AFTER_LOOKS:
             return
         found = find_candidates(listing, self.options.format, self.options.pattern)
-        if any(one.path in {proof.path for proof in self._passed.values()} for one in found):
-            return
         what = f"{len(fresh)} files in {self.options.directory}, e.g. {fresh[0].path}"
         why = f"none of the {what}, is a checkpoint that is known: set checkpoint.format or checkpoint.pattern"
         if found:

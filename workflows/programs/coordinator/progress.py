@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple, Union
 from workflows.programs.coordinator import saves as coordinator_saves
 from workflows.programs.coordinator.saves import Saves
 from workflows.programs.runtime.flags import replace
-from workflows.wire import CheckpointSeen, PhaseSeen, StepSeen
+from workflows.wire import UNRECOGNISED, CheckpointSeen, PhaseSeen, StepSeen
 
 RECENT_STEPS = 32
 KEPT_CHECKPOINTS = 200
@@ -42,8 +42,6 @@ class Stall(NamedTuple):
     """Steps that other ranks have reported since."""
 
 
-UNRECOGNISED = "unrecognised"
-"""Format in the prover's report on a folder of which nothing can be resumed from."""
 STALLS = ("restore", "checkpoint", "evaluation")
 
 

@@ -104,7 +104,7 @@ def settle(state: State, at: float) -> Transition:
         return stop_gang(state, f"{culprit.why}{against and '; not restarted in place: '}{against}", False, None)
     until = state.pending.latest - PROOF_SECONDS + _proof_wait_seconds(state, choice)
     if at < until:
-        return Transition(replace(state, pending=replace(state.pending, until=until, latest=state.pending.latest)))
+        return Transition(replace(state, pending=replace(state.pending, until=until)))
     unread = _unread_step(state, choice)
     if unread is not None and not choice.path:
         why = f"{culprit.why}; not restarted in place: step {unread} is saved and not read yet, a new attempt reads it"

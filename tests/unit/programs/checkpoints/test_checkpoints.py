@@ -32,19 +32,19 @@ from tests.support.builders.checkpoint_samples import (
 from tests.support.cases.rows import rows
 from workflows.programs.checkpoints import integrity, kept_copies, manifest
 from workflows.programs.checkpoints.formats import find_candidates
-from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints, survey
+from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
 from workflows.programs.checkpoints.kept_copies import OwnCopy, ResumeLimits
 from workflows.programs.checkpoints.listing import list_files
 from workflows.wire import CheckpointState
 
 
 def states_of(folder: str, run: str, format: str = "auto", pattern: str = "", **more: Any) -> list[CheckpointState]:
-    return list_checkpoints(SurveyRequest(folder, run, format, pattern, **more))
+    return to_states(look_into(SurveyRequest(folder, run, format, pattern, **more)).findings)
 
 
 def word_of(folder: Path, **request: Any) -> tuple[str, str]:
     """Judgement of the newest checkpoint in a folder."""
-    finding = survey(SurveyRequest(str(folder / "ck"), str(folder / "run"), **request))[0]
+    finding = look_into(SurveyRequest(str(folder / "ck"), str(folder / "run"), **request)).findings[0]
     assert finding.usable == (finding.judgement.word == "complete")
     return finding.judgement.word, finding.judgement.why
 
@@ -205,7 +205,8 @@ def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Pat
         "a1/t-0/steps.jsonl": b'{"step": 100, "at": 999.0}\n',
         "a2/t-0/steps.jsonl": b'{"step": 105, "at": 1999.0}\n',
     })  # fmt: skip
-    findings = survey(SurveyRequest(str(tmp_path / "ck"), str(tmp_path / "run"), counter_restarts=True))
+    request = SurveyRequest(str(tmp_path / "ck"), str(tmp_path / "run"), counter_restarts=True)
+    findings = look_into(request).findings
     assert [(one.step, one.candidate.path) for one in findings] == [(105, "model_000005.pt"), (100, "model_000100.pt")]
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.support.builders.checkpoint_samples import numbered_file, one_file, put
 from workflows.programs.checkpoints import choose
 from workflows.programs.checkpoints.listing import list_files
+from workflows.programs.checkpoints.prover import Options, Prover
 
 
 @pytest.fixture
@@ -114,8 +115,6 @@ def test_a_proof_goes_before_a_look_at_the_same_step(run: Path) -> None:
     steps_seen(run, (20, 1000.0))
     put(run / "checkpoints", one_file(20))
     os.utime(run / "checkpoints" / "ckpt.pt", (1001, 1001))
-    from workflows.programs.checkpoints.prover import Options, Prover
-
     watcher = Prover(Options(str(run / "checkpoints"), str(run)))
     assert [(one.step, one.verdict) for _ in range(2) for one in watcher.look()] == [(20, "pass")]
     other = one_file(21)["ckpt.pt"]

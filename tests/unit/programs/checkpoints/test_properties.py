@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.builders.checkpoint_samples import SAMPLES, Files, npy_file, put, safetensors_file, torch_file
 from workflows.programs.checkpoints import choose, integrity, kept_copies, manifest, prover, zip_files
 from workflows.programs.checkpoints.integrity import PickleError, storage_needs
-from workflows.programs.checkpoints.inventory import SurveyRequest, list_checkpoints
+from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
 from workflows.programs.checkpoints.kept_copies import OwnCopy, ResumeLimits
 
 WORDS = {"pass", "fail", "unknown"}
@@ -87,7 +87,8 @@ def test_a_roll_back_never_goes_forward(steps: list[int], max_step: int, exclude
         for step in steps:
             put(run / "checkpoints", SAMPLES["primus"](step))
         limits = ResumeLimits(max_step, tuple(str(step) for step in excluded))
-        states = list_checkpoints(SurveyRequest(str(run / "checkpoints"), str(run), limits=limits))
+        found = look_into(SurveyRequest(str(run / "checkpoints"), str(run), limits=limits))
+        states = to_states(found.findings)
     allowed = [step for step in steps if (max_step == -1 or step <= max_step) and step not in excluded]
     assert [one.step for one in states if one.would_resume] == sorted(allowed, reverse=True)[:1]
     assert [one.step for one in states] == sorted(steps, reverse=True)

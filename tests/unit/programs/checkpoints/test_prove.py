@@ -17,7 +17,7 @@ from tests.support.builders.checkpoint_samples import dcp, numbered_file, one_fi
 from workflows.programs.checkpoints import kept_copies, proofs
 from workflows.programs.checkpoints import prover as checkpoints_prover
 from workflows.programs.checkpoints.listing import FileFacts
-from workflows.wire import CheckpointSeen, Proof, from_json, from_line
+from workflows.wire import UNRECOGNISED, CheckpointSeen, Proof, from_json, from_line
 
 ROOT = Path(__file__).parents[4]
 
@@ -338,7 +338,7 @@ def test_a_save_that_nobody_recognises_is_said_once_and_before_it_is_needed(run:
     for _ in range(50):
         watcher.look()
     [report] = told
-    assert (report.verdict, report.format, report.bytes) == ("unknown", checkpoints_prover.UNRECOGNISED, 4096)
+    assert (report.verdict, report.format, report.bytes) == ("unknown", UNRECOGNISED, 4096)
     assert "none of the 1 files in" in report.why
     assert "e.g. state.xyz, is a checkpoint that is known: set checkpoint.format or checkpoint.pattern" in report.why
 
@@ -350,9 +350,7 @@ def test_a_folder_whose_only_checkpoint_is_never_whole_is_said_with_its_reason(r
     put(run / "checkpoints", {"step_5/big.bin": b"x" * 4096})
     for _ in range(checkpoints_prover.UNRECOGNISED_AFTER_LOOKS + 2):
         watcher.look()
-    assert [(one.format, "step_5: model.pt has no zip directory" in one.why) for one in told] == [
-        (checkpoints_prover.UNRECOGNISED, True)
-    ]
+    assert [(one.format, "step_5: model.pt has no zip directory" in one.why) for one in told] == [(UNRECOGNISED, True)]
 
 
 def test_nothing_is_said_where_a_checkpoint_is_whole_or_nothing_was_saved(run: Path) -> None:
@@ -364,4 +362,4 @@ def test_nothing_is_said_where_a_checkpoint_is_whole_or_nothing_was_saved(run: P
     put(run / "checkpoints", {"state.xyz": b"x" * 4096, **one_file(20)})
     for _ in range(checkpoints_prover.UNRECOGNISED_AFTER_LOOKS + 2):
         watcher.look()
-    assert not [one for one in told if one.format == checkpoints_prover.UNRECOGNISED]
+    assert not [one for one in told if one.format == UNRECOGNISED]

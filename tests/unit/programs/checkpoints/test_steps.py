@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP
-from workflows.programs.checkpoints.inventory import reported_step
+from workflows.programs.checkpoints.inventory import ReportedSteps
 
 EVERY_SECOND = [(step, 100.0 + step) for step in range(1, 9)]
 SLOW_SAVE = [(1, 101.0), (2, 101.1), (3, 101.2), (4, 104.3), (5, 104.4)]
@@ -39,7 +39,7 @@ def test_the_last_step_that_was_over(
     folder = tmp_path / "a1" / "trainer-0"
     folder.mkdir(parents=True)
     (folder / "steps.jsonl").write_text("".join(f'{{"step": {one}, "at": {at}}}\n' for one, at in rows))
-    assert reported_step(str(tmp_path), round(written_at * 1e9)) == step
+    assert ReportedSteps(str(tmp_path)).before(round(written_at * 1e9)) == step
 
 
 def test_the_latest_attempt_counts(tmp_path: Path) -> None:
@@ -47,4 +47,4 @@ def test_the_latest_attempt_counts(tmp_path: Path) -> None:
         folder = tmp_path / f"a{attempt}" / "trainer-0"
         folder.mkdir(parents=True)
         (folder / "steps.jsonl").write_text("".join(f'{{"step": {one}, "at": {at}}}\n' for one, at in rows))
-    assert [reported_step(str(tmp_path), at * 10**9) for at in (109, 119, 120, 130)] == [9, 9, 5, 6]
+    assert [ReportedSteps(str(tmp_path)).before(at * 10**9) for at in (109, 119, 120, 130)] == [9, 9, 5, 6]
