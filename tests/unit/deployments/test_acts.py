@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 from uuid import uuid4
 
 import httpx
@@ -68,15 +67,6 @@ FORMS_THAT_READ = {"report"}
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setenv("PRIMUS_HOME", str(tmp_path))
-    monkeypatch.delenv("SUDO_USER", raising=False)
-    made = Settings.from_environment({"PRIMUS_HOME": str(tmp_path)})
-    made.make_home()
-    return made
-
-
-@pytest.fixture
 def ledger(settings: Settings) -> Iterator[Ledger]:
     opened = Ledger(settings.ledger_url)
     open_run(TrainRequest(profile="demo", name="night"), settings, opened, time.time())
@@ -87,28 +77,6 @@ def ledger(settings: Settings) -> Iterator[Ledger]:
     opened.release(lease)
     yield opened
     opened.close()
-
-
-@pytest.fixture(autouse=True)
-def _own_environment() -> Iterator[None]:
-    """Commands put their own process' environment in order: not that of the tests that come after."""
-    with mock.patch.dict(os.environ):
-        yield
-
-
-@pytest.fixture
-def say(settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
-    """A command line in this process: exit code, standard output, standard error."""
-    from deployments.cli import main
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["primus", *words])
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 class SomeDriver:

@@ -43,14 +43,6 @@ Say = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setenv("PRIMUS_HOME", str(tmp_path))
-    made = Settings.from_environment({"PRIMUS_HOME": str(tmp_path)})
-    made.make_home()
-    return made
-
-
-@pytest.fixture
 def ledger(settings: Settings) -> Iterator[Ledger]:
     opened = Ledger(settings.ledger_url)
     yield opened
@@ -62,21 +54,6 @@ def cluster(settings: Settings) -> Iterator[Any]:
     made = embedded_cluster(localised(load_cluster("local"), settings.home), settings.home)
     yield made
     made.stop()
-
-
-@pytest.fixture
-def say(settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
-    """A command line in this process: exit code, standard output, standard error."""
-    from deployments.cli import main
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["primus", *words])
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -31,12 +30,6 @@ from workflows.model.why import QueueSight
 SHORT = f"couldn't assign flavors to pod set trainer: insufficient unused quota for {GPU} in flavor h200, 8 more needed"
 HELD = refused(SHORT)
 BIG = replace(ADMITTED, name="w-big", owner="big-a1", gpus=24)
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setenv("PRIMUS_HOME", str(tmp_path))
-    return Settings.from_environment({"PRIMUS_HOME": str(tmp_path)})
 
 
 def test_one_line_first_then_who_says_so_then_what_to_do() -> None:
