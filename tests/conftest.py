@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 
 from tests.broken_before import BrokenBefore
 from tests.proof import Rotation
@@ -20,15 +21,16 @@ from tests.support.running.limits import Limits
 from tests.support.running.meter import Meter
 
 if TYPE_CHECKING:  # what few tests need is imported where they ask for it
+    from tasks.settings import Settings
     from tests.support.fakes.fake_api_server import FakeApiServer
     from tests.support.harness.launcher_harness import GangOnLoopback
     from tests.support.harness.stages import Stage
 
 # A loaded machine is no finding. Whoever proves a change (`.ci/run`) draws the same examples each time; elsewhere each
 # run looks for new ones.
-settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("proving", settings.get_profile("searching"), derandomize=True)
-settings.load_profile(os.environ.get("PRIMUS_TEST_EXAMPLES", "searching"))
+examples.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples.register_profile("proving", examples.get_profile("searching"), derandomize=True)
+examples.load_profile(os.environ.get("PRIMUS_TEST_EXAMPLES", "searching"))
 
 os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -125,6 +127,30 @@ def prefect_server() -> Iterator[str]:
 
     with migrated_harness() as api_url, temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield api_url
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Of a home that `primus` takes for its own in this process."""
+    from tasks.settings import Settings
+
+    monkeypatch.setenv("PRIMUS_HOME", str(tmp_path))
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    made = Settings.from_environment({"PRIMUS_HOME": str(tmp_path)})
+    made.make_home()
+    return made
+
+
+@pytest.fixture
+def say(settings: Settings) -> Callable[..., tuple[int, str, str]]:
+    """A command line in this process: exit code, standard output, standard error."""
+    from tests.support.harness.commands import primus_here
+
+    def run(*words: str) -> tuple[int, str, str]:
+        done = primus_here(*words)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
 
 
 @pytest.fixture

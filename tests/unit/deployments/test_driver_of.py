@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,26 @@ from deployments.exit_codes import FAILED, GOOD
 from deployments.processes.driver import driver_of
 from deployments.screen.live import follow
 from deployments.screen.views import status_document
+from profiles.request import TrainRequest
 from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tasks.processes import process_start, record
+from tasks.runs.open import open_run
 from tasks.settings import Settings
 from workflows.model.records import Driver, Lease
 
 NOW = 1000.0
 HERE = socket.gethostname()
 ELSEWHERE = Driver("primus-runner-7d9f", 23, 900.0)
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Iterator[Ledger]:
+    """With one run, `mine`."""
+    made = Ledger(settings.ledger_url)
+    open_run(TrainRequest(profile="demo", name="mine"), settings, made, time.time())
+    yield made
+    made.close()
 
 
 def myself() -> Driver:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,23 @@ from deployments.exit_codes import GOOD
 from deployments.processes.driver import OwnDriver, driver_of, driver_that_took
 from deployments.processes.last_words import driver_file, driver_log, driving_here
 from deployments.screen.views import status_document
+from profiles.request import TrainRequest
 from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tasks.processes import MOST_CHARACTERS, NO_WORD, last_words, process_start, record, written
+from tasks.runs.open import open_run
 from tasks.settings import Settings
 from tests.support.cases.rows import rows
 from workflows.model.records import Driver, Lease
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Iterator[Ledger]:
+    """With one run, `mine`."""
+    made = Ledger(settings.ledger_url)
+    open_run(TrainRequest(profile="demo", name="mine"), settings, made, time.time())
+    yield made
+    made.close()
 
 
 @rows("deployments/last_words")
