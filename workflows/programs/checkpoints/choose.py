@@ -150,7 +150,7 @@ def resume_path(options: Options, chosen: CheckpointFinding) -> Tuple[str, str]:
 
 
 def _why_none_usable(options: Options, found: Survey) -> Tuple[str, str]:
-    first = _first_save(options, found.findings)
+    first = _first_save(options, found)
     if first is not None:
         named, why = first.candidate.path or ".", first.judgement.why
         return "pass", f"the only save is not whole ({named}: {why}), none was ever proven: training begins anew"
@@ -166,17 +166,18 @@ def _why_none_usable(options: Options, found: Survey) -> Tuple[str, str]:
     return "pass", "there is no checkpoint: training starts from the beginning"
 
 
-def _first_save(options: Options, findings: Sequence[CheckpointFinding]) -> Optional[CheckpointFinding]:
+def _first_save(options: Options, found: Survey) -> Optional[CheckpointFinding]:
     """The only save there is, not whole, where none was ever proven: nothing can be resumed or is lost by that."""
-    if len(findings) != 1 or options.max_step != NO_LIMIT or options.excluded:
+    if len(found.findings) != 1 or found.unseen or options.max_step != NO_LIMIT or options.excluded:
         return None
-    if findings[0].kept or findings[0].judgement.word not in (PARTIAL, CORRUPT):
+    only = found.findings[0]
+    if only.kept or only.judgement.word not in (PARTIAL, CORRUPT):
         return None
-    only = examine(findings[0].root, findings[0].candidate, None, Evidence(), NEEDED)
-    if only.judgement.word not in (PARTIAL, CORRUPT) or only.judgement.digest == BAD:
+    anew = examine(only.root, only.candidate, None, Evidence(), NEEDED).judgement
+    if anew.word not in (PARTIAL, CORRUPT) or anew.digest == BAD:
         return None  # what was all there and is damaged now was saved whole
     proven = any(proof.verdict == "pass" for proof in proofs.read_proofs(options.run_dir))
-    return None if proven else findings[0]
+    return None if proven else only
 
 
 def outputs_of(choice: ResumeChoice) -> Dict[str, str]:

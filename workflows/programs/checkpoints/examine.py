@@ -51,7 +51,7 @@ class CheckpointFinding:
     @property
     def path(self) -> str:
         """Where it lies."""
-        return os.path.join(self.root, self.candidate.path) if self.candidate.path else self.root
+        return place_of(self.root, self.candidate)
 
 
 def examine(
@@ -153,9 +153,14 @@ def has_changed(root: str, candidate: Candidate) -> bool:
     return any(listing.file_facts(folder, one.path) != one for one in candidate.files)
 
 
+def place_of(root: str, candidate: Candidate) -> str:
+    """Where a candidate lies whose path is relative to `root`."""
+    return os.path.join(root, candidate.path) if candidate.path else root
+
+
 def folder_of(root: str, candidate: Candidate) -> str:
     """The folder that the candidate's files are relative to."""
-    path = os.path.join(root, candidate.path)
+    path = place_of(root, candidate)
     return os.path.dirname(path) if candidate.single else path
 
 

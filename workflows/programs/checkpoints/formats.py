@@ -107,9 +107,13 @@ def find_candidates(listing: Listing, format: str = "auto", pattern: str = "") -
         found = _units(listing, format)
         if format in ("auto", "tensorflow"):
             found += tensorflow_files(listing)
-        at_top = any(one.step != UNKNOWN_STEP and "/" not in one.path for one in found)
+        at_top = any(one.step != UNKNOWN_STEP and "/" not in one.path and _has_state(one) for one in found)
         found += singles if format == "auto" and (pattern or not at_top) else []
     return tuple(sorted(_shallowest(found), key=lambda one: (one.step, one.newest_mtime_ns(), one.path), reverse=True))
+
+
+def _has_state(candidate: Candidate) -> bool:
+    return any(_STATE_FILE.search(one.path) for one in candidate.files)
 
 
 def _shallowest(found: Sequence[Candidate]) -> List[Candidate]:

@@ -17,9 +17,9 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 from workflows.programs.checkpoints import kept_copies, listing
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
-from workflows.programs.checkpoints.examine import ALL, NEEDED, NEVER, CheckpointFinding, examine
+from workflows.programs.checkpoints.examine import ALL, NEEDED, NEVER, CheckpointFinding, examine, place_of
 from workflows.programs.checkpoints.formats import find_candidates
-from workflows.programs.checkpoints.judge import COMPLETE, STALE, Evidence, Judgement, usual_bytes, usual_names
+from workflows.programs.checkpoints.judge import COMPLETE, STALE, Evidence, Judgement, usual
 from workflows.programs.checkpoints.kept_copies import NO_LIMITS, ResumeLimits
 from workflows.programs.checkpoints.listing import Listing
 from workflows.programs.checkpoints.names import step_of
@@ -181,10 +181,10 @@ def look_into(request: SurveyRequest, deep: bool = False) -> Survey:
     findings: List[CheckpointFinding] = []
     settled = False
     for one in places:
-        forbidden = kept_copies.why_not(one.step, os.path.join(one.root, one.candidate.path), request.limits)
+        forbidden = kept_copies.why_not(one.step, place_of(one.root, one.candidate), request.limits)
         reading = NEVER if (settled or forbidden) and request.reading == NEEDED else request.reading
         others = () if one.kept else tuple(other.candidate for other in places if other is not one and not other.kept)
-        clues = Evidence(usual_names=usual_names(one.candidate, others), usual_bytes=usual_bytes(one.candidate, others))
+        clues = Evidence() if one.is_proven else usual(one.candidate, others)
         finding = examine(one.root, one.candidate, one.proof, clues, reading, one.kept)
         finding = _within_limits(replace(finding, step=one.step, kept=one.kept), forbidden)
         settled = settled or finding.usable

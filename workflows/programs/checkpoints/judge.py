@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, cast
 
 from workflows.programs.checkpoints import manifest
@@ -33,6 +34,8 @@ OWN_METADATA = re.compile(r"^__\d+\.metadata$")
 SHARD_OF = re.compile(r"^(.*?)(\d+)-of-(\d+)(.*)$")
 ZERO_SHARD = re.compile(r"^(.*?)zero_pp_rank_(\d+)_(mp_rank_\d+.*)$")
 MODEL_STATES = re.compile(r"^mp_rank_(\d+)_model_states\.pt$")
+COMPARED = 8
+"""Other checkpoints with which one is compared: they may be hundreds, of thousands of files each."""
 _WITHOUT_END = frozenset({"pattern", "folder", "tensorflow", "megatron", "deepspeed"})
 """Formats in which no file is known to be written last."""
 _TELLS_ITS_SIZE = re.compile(r"\.(?:pt|pth|ckpt|safetensors|npz|npy|zip|distcp|json)$")
@@ -86,13 +89,19 @@ def shape_of(name: str) -> str:
     return re.sub(r"\d+", "#", name)
 
 
-def usual_names(candidate: Candidate, others: Tuple[Candidate, ...]) -> FrozenSet[str]:
+def usual(candidate: Candidate, others: Sequence[Candidate]) -> Evidence:
+    """What the run's other checkpoints (newest first) let expect of this one."""
+    alike = _alike(candidate, others)
+    return Evidence(usual_names=_usual_names(candidate, alike), usual_bytes=_usual_bytes(candidate, alike))
+
+
+def _usual_names(candidate: Candidate, alike: Sequence[Candidate]) -> FrozenSet[str]:
     """What every other candidate of the same format has that has a file like it.
 
     One other is enough where nothing else tells that a save has ended; else it takes two.
     """
     own = _shapes(candidate)
-    shapes = [_shapes(other) for other in _alike(candidate, others)]
+    shapes = [_shapes(other) for other in alike]
     shapes = [shape for shape in shapes if shape & own]
     if len(shapes) < (1 if candidate.format in _WITHOUT_END else 2):
         return frozenset()
@@ -108,9 +117,9 @@ def _shapes(candidate: Candidate) -> Set[str]:
     return {_without_step(name, candidate) for name in counted}
 
 
-def usual_bytes(candidate: Candidate, others: Tuple[Candidate, ...]) -> Dict[str, int]:
+def _usual_bytes(candidate: Candidate, alike: Sequence[Candidate]) -> Dict[str, int]:
     """Size by path of what all other candidates of the same format have in one size, at least two of them."""
-    sizes = [{_without_step(one.path, other): one.bytes for one in other.files} for other in _alike(candidate, others)]
+    sizes = [{_without_step(one.path, other): one.bytes for one in other.files} for other in alike]
     if len(sizes) < 2:
         return {}
     return {
@@ -121,14 +130,16 @@ def usual_bytes(candidate: Candidate, others: Tuple[Candidate, ...]) -> Dict[str
     }
 
 
-def _alike(candidate: Candidate, others: Tuple[Candidate, ...]) -> List[Candidate]:
-    return [
+def _alike(candidate: Candidate, others: Sequence[Candidate]) -> List[Candidate]:
+    """The newest `COMPARED` others of its format that are saved as it is."""
+    found = (
         other
         for other in others
         if other.format == candidate.format
         and other.path != candidate.path
         and other.overwritten == candidate.overwritten
-    ]
+    )
+    return list(islice(found, COMPARED))
 
 
 def _without_step(path: str, candidate: Candidate) -> str:

@@ -28,7 +28,7 @@ from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
 from workflows.programs.checkpoints.examine import NEEDED, NEVER, CheckpointFinding, examine, folder_of
 from workflows.programs.checkpoints.formats import find_candidates
 from workflows.programs.checkpoints.inventory import ReportedSteps, true_step
-from workflows.programs.checkpoints.judge import COMPLETE, CORRUPT, Evidence, usual_bytes, usual_names
+from workflows.programs.checkpoints.judge import COMPLETE, CORRUPT, Evidence, usual
 from workflows.programs.checkpoints.kept_copies import keep_copy, prune_copies
 from workflows.programs.checkpoints.listing import FileFacts, Listing
 from workflows.programs.runtime import flags
@@ -237,8 +237,7 @@ class Prover:
         candidates = find_candidates(listing, self.options.format, self.options.pattern)
         proofs = checkpoints_proofs.read_proofs(self.options.run_dir)
         memory = {one.path: remember(self._memory.get(one.path), one.files, not asked) for one in candidates}
-        due = {one.path: Evidence(usual_names=usual_names(one, candidates), usual_bytes=usual_bytes(one, candidates))
-               for one in candidates if is_at_rest(one, memory[one.path])}  # fmt: skip
+        due = {one.path: usual(one, candidates) for one in candidates if is_at_rest(one, memory[one.path])}
         self._report_complete([(one, due[one.path]) for one in candidates if one.path in due], proofs)
         seen: List[CheckpointSeen] = []
         for candidate in candidates:
@@ -280,8 +279,7 @@ class Prover:
         what = f"{len(fresh)} files in {self.options.directory}, e.g. {fresh[0].path}"
         why = f"none of the {what}, is a checkpoint that is known: set checkpoint.format or checkpoint.pattern"
         if found:
-            evidence = Evidence(usual_names=usual_names(found[0], found))
-            judged = examine(self.options.directory, found[0], None, evidence, NEVER).judgement
+            judged = examine(self.options.directory, found[0], None, usual(found[0], found), NEVER).judgement
             why = f"no checkpoint in {self.options.directory} is whole: {found[0].path or '.'}: {judged.why}"
         size = sum(one.bytes for one in fresh)
         self._tell(CheckpointSeen(0, self.options.directory, time.time(), "unknown", why, size, UNRECOGNISED))

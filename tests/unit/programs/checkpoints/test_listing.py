@@ -57,6 +57,14 @@ def test_what_may_be_a_checkpoint_and_cannot_be_read_is_no_reason_to_begin_anew(
     assert "step-40 may be a checkpoint and cannot be read: Permission denied" in choice.why
 
 
+def test_a_first_save_that_did_not_finish_is_not_the_only_one_where_another_cannot_be_read(
+    run: Path, closed: Callable[[str, int], None]
+) -> None:
+    put(run / "checkpoints", {"model_000005.pt": numbered_file(5)["model_000005.pt"][:-30], "step-40/x": b""})
+    closed("step-40", 13)
+    assert chosen(run).verdict == "fail"
+
+
 def test_a_storage_that_fails_says_nothing(run: Path, closed: Callable[[str, int], None]) -> None:
     put(run / "checkpoints", {**numbered_file(20), "step-40/x": b""})
     closed("step-40", 5)
