@@ -98,7 +98,7 @@ TOGETHER = (
 """`R` and `S`: one rank and the other; ` + `: at once; ` > `: while the run recovers."""
 ENDINGS = (
     Ending("an exception of the program", ("exception-rank:R",), FaultClass.USER_CODE, "user_code"),
-    Ending("no memory twice", ("oom-rank:R", "oom-rank:S"), FaultClass.HOST_OOM, "2 times"),
+    Ending("no memory twice", ("oom-rank:R", "oom-rank:S"), FaultClass.HOST_OOM, "2 failures of this kind"),
     Ending(
         "a spent budget",
         ("kill-rank:R", "kill-rank:S"),
