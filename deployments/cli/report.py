@@ -14,7 +14,7 @@ import typer
 from deployments.cli.app import AsJson, ClusterName, app
 from deployments.exit_codes import GOOD, out, out_json, say
 from deployments.screen.tables import table
-from deployments.screen.views import incident_lines, steps_by_attempt
+from deployments.screen.views import incident_text, steps_by_attempt
 from flows.decisions.accounting.report import Curve, curve_of, report_of
 from flows.decisions.recovery.incarnations import lines as incarnation_lines
 from flows.decisions.text import since_seconds
@@ -165,9 +165,7 @@ def report_text(document: Json) -> str:
     attempts = [{**row, "nodes": " ".join(row["nodes"])} for row in document["attempts"]]
     columns = ("number", "outcome", "resumed_from_step", "resume_proof", "first_step", "last_step", "nodes")
     lines += ["", table(attempts, columns), *incarnation_lines(document["attempts"])]
-    for incident in document["incidents"]:
-        lines += ["", *incident_lines(incident)]
-    return "\n".join(lines)
+    return "\n".join(lines + incident_text(document))
 
 
 def bar(tiles: list[Json]) -> str:

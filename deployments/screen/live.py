@@ -24,7 +24,7 @@ from deployments.exit_codes import say
 from deployments.processes.driver import driver_of
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import age, bar, sparkline
-from flows.decisions.views.status import Surroundings, status_of
+from flows.decisions.views.status import Surroundings, status_of, troubles_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
@@ -98,8 +98,8 @@ def screen(status: Json, trend: Trend, now: float, width: int, height: int = 0) 
     attempts = _section("attempts", [[_attempt(row, width)] for row in status["attempts"][-ATTEMPTS:]], room)
     room -= len(attempts)
     # What is only told stands above while it is so: it must not push out what was done something about.
-    troubles = [row for row in status["incidents"] if row["signal"] not in TOLD]
-    incidents = _section("incidents", [_incident(row, width) for row in troubles[-INCIDENTS:]], room)
+    shown = troubles_of(status["incidents"])[-INCIDENTS:]
+    incidents = _section("incidents", [_incident(row, width) for row in shown], room)
     return Group(*top, *attempts, *incidents, *foot)
 
 

@@ -12,7 +12,7 @@ from flows.decisions.explain.reasons import Reason, Witness
 from flows.decisions.recovery.incarnations import lines as incarnation_lines
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import age, blame, timestamp
-from flows.decisions.views.status import Surroundings, act_text, said_by, status_of
+from flows.decisions.views.status import Surroundings, act_text, note_sentences, said_by, status_of, troubles_of
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
@@ -94,8 +94,7 @@ def status_text(document: Json) -> str:
         lines += ["", table(rows, columns)]
         lines += incarnation_lines(document["attempts"])
         lines += [f"{row['number']}: {row['link']}" for row in rows if "link" in row]
-    for incident in document["incidents"]:
-        lines += ["", *incident_lines(incident)]
+    lines += incident_text(document)
     if document["acts"]:
         lines += ["", "what people did:", *(f"  {act_text(row)}" for row in document["acts"][-ACTS:])]
     if document["goodput"]:
@@ -111,6 +110,16 @@ def _question_lines(asked: Json) -> list[str]:
     who = said_by(asked, "answered_")
     by = f" {who} at {asked['answered_at']}" if who else ""
     return ["", f"{asked['question']}", f"  {asked['state']}{by}: {asked['why']}"]
+
+
+def incident_text(document: Json) -> list[str]:
+    """The incidents of a status or a report in full, and in a line for each kind what was only told."""
+    lines = [line for incident in troubles_of(document["incidents"]) for line in ("", *incident_lines(incident))]
+    notes = note_sentences(document["incidents"])
+    if notes:
+        every = f"only told, nothing is to be done (each: primus incidents --run {document['run']}):"
+        lines += ["", every, *(f"  {text}" for text in notes)]
+    return lines
 
 
 def incident_lines(incident: Json) -> list[str]:

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from flows.decisions.accounting.report import Curve
+from flows.decisions.views.status import troubles_of
 from flows.pages.frame import PLOT_HEIGHT, PLOT_WIDTH, at, duration, moment, number, share, words
 from flows.pages.style import RED, fill_of
 
@@ -149,7 +150,7 @@ def checkpoint_age(document: Json) -> Plot | None:
     points.append((end, end - newest))
     oldest = max(age for _, age in points)
     scale = _Scale(begin, end, 0.0, oldest)
-    moments = [at(item["at"]) for item in document["incidents"]]
+    moments = [at(item["at"]) for item in troubles_of(document["incidents"])]
     return Plot(
         f"Age of the newest proven checkpoint over time: at most {duration(oldest)}, now {duration(points[-1][1])}",
         (duration(oldest), "0 s"),
@@ -275,7 +276,7 @@ def timeline(document: Json) -> Timeline | None:
     begin, end = at(tiles[0]["from"]), at(tiles[-1]["to"])
     blocks = blocks_of(tiles, begin, end)
     rows = [_bar_row("run", blocks, _summary(tiles))]
-    if incidents := document["incidents"]:
+    if incidents := troubles_of(document["incidents"]):
         rows.append(_incident_row(incidents, begin, end))
     rows += [
         _bar_row(name, [block for block in blocks if block.attempt in attempts], f"{name}: in {_numbers(attempts)}")

@@ -6,8 +6,10 @@ from typing import Any
 
 from flows.decisions.accounting.report import Curve
 from flows.decisions.recovery.incarnations import began_from
+from flows.decisions.views.status import note_sentences, troubles_of
 from flows.pages.frame import duration, moment, money, number, plural, render, share
 from flows.pages.plots import Waterfall, checkpoint_age, loss, share_by_hour, throughput, timeline, waterfall
+from workflows.model.records import TOLD
 
 Json = dict[str, Any]
 HOUR = 3600.0
@@ -31,6 +33,9 @@ def run_page(report: Json, curve: Curve) -> str:
         throughput=throughput(curve),
         share_by_hour=share_by_hour(report),
         assumed=_assumed(report["advice"]),
+        troubles=troubles_of(report["incidents"]),
+        notes=[row for row in report["incidents"] if row["signal"] in TOLD],
+        notes_in_short=note_sentences(report["incidents"]),
         attempts=[{**row, "nodes": _few(row["nodes"])} for row in report["attempts"]],
         incarnations=_incarnations(report["attempts"]),
         checkpoint_age=checkpoint_age(report),
@@ -49,7 +54,7 @@ def _first_numbers(report: Json) -> list[tuple[str, str]]:
         ("wall time", duration(totals["wall_seconds"])),
         ("devices", f"{totals['gpus']:,}"),
         ("attempts", str(len(report["attempts"]))),
-        ("incidents", str(len(report["incidents"]))),
+        ("incidents", str(len(troubles_of(report["incidents"])))),
     ]
     if report["cost"]:
         pairs.append(("cost", money(report["cost"]["total"], report["cost"]["currency"])))

@@ -24,12 +24,14 @@ from workflows.model.gang_status import (
     STRAGGLERS_MARK,
     GangNews,
 )
-from workflows.model.incidents import fact_of, notes_of, well_again
+from workflows.model.incidents import fact_of, notes_of, subject_of, well_again
 from workflows.model.records import TOLD, AttemptRecord, IncidentRecord, MarkRecord
 from workflows.status import RestartInPlace
 
 MOST = 200
 """Of one attempt: a gang whose figures jump for ever says nothing new by it, and every reader reads them all."""
+SAME_SPELL_SECONDS = 600.0
+"""What was over for less than this goes on where it begins again: one note, however often a rank lags for a moment."""
 AT_ONCE = 8
 """Notes that one look writes: where a whole rack lags the rest comes with the next ones, and ends are seen between."""
 
@@ -132,16 +134,20 @@ def _lasts(note: IncidentRecord, over_at: float | None) -> IncidentRecord:
 
 
 class Notes:
-    """The incidents without action that are known of one attempt."""
+    """The incidents without action that are known of one attempt; of what lasts one is open for each subject."""
 
     def __init__(self, attempt: AttemptRecord) -> None:
         self._attempt = attempt
         self._known: dict[str, IncidentRecord] = {}
         """By their facts."""
+        self._newest: dict[tuple[object, ...], str] = {}
+        """The fact of the newest note of each subject."""
 
     def remember(self, incidents: list[IncidentRecord]) -> None:
         """What an earlier life of this flow, or another observer, wrote of the attempt."""
-        self._known |= {item.fact: item for item in incidents if item.fact is not None and item.signal in TOLD}
+        for item in incidents:
+            if item.fact is not None and item.signal in TOLD:
+                self._put(item)
 
     def lacks(self, news: GangNews) -> bool:
         """Whether something of the news is not written yet."""
@@ -157,24 +163,29 @@ class Notes:
         now = world().now()
         told = notes_of(self._attempt, news, now)
         for item in [item for item in told if self._is_news(item)][:AT_ONCE]:
-            self._keep(item)
+            self._keep(item, now)
         for item in well_again(list(self._known.values()), news, told):
             self._put(_lasts(item, now))
 
     def _is_news(self, item: IncidentRecord) -> bool:
-        known = self._known.get(item.fact or "")
+        known = self._of_subject(item)
         return len(self._known) < MOST if known is None else known.over_at is not None
 
-    def _keep(self, item: IncidentRecord) -> None:
-        known = self._known.get(item.fact or "")
-        if known is not None:
-            self._put(_lasts(known, None))  # the same rank, called slow since the same step, is so once more
+    def _keep(self, item: IncidentRecord, now: float) -> None:
+        known = self._of_subject(item)
+        if known is not None and (known.fact == item.fact or now - (known.over_at or now) < SAME_SPELL_SECONDS):
+            self._put(_lasts(known, None))
         elif len(self._known) < MOST:
             stem = item.id.rpartition("-n")[0]
             self._put(write_note(replace(item, id=f"{stem}-n{1 + len(self._known)}")))
 
+    def _of_subject(self, item: IncidentRecord) -> IncidentRecord | None:
+        return self._known.get(self._newest.get(subject_of(item), ""))
+
     def _put(self, item: IncidentRecord) -> None:
-        self._known[item.fact or ""] = item
+        fact = item.fact or ""
+        self._known[fact] = item
+        self._newest[subject_of(item)] = fact
 
 
 def incident_id(attempt: AttemptRecord, number: int) -> str:

@@ -27,8 +27,8 @@ def decision_ms(ranks: int = RANKS, windows: int = 5, slow_rank: int | None = 7)
         began = time.process_time()
         window = peers.close_step()
         if window is not None:
-            votes = votes.with_window(window)
-            named = votes.stragglers(StragglerLimits())
+            votes = votes.with_window(window, StragglerLimits())
+            named = votes.stragglers()
             took.append(1000 * (time.process_time() - began))
             if step + 1 == windows * STEPS_PER_WINDOW:
                 return statistics.median(took), one_pass_ms(times), named == (() if slow_rank is None else (slow_rank,))

@@ -90,8 +90,13 @@ def well_again(
     """
     heard = LASTING if news.stragglers is not None else LASTING & {Told.NO_CHECKPOINT}
     heard -= {Told.NO_CHECKPOINT} if news.unrecognised is None else set()
-    still = {item.fact for item in notes}
-    return [item for item in known if item.signal in heard and item.over_at is None and item.fact not in still]
+    still = {subject_of(item) for item in notes}
+    return [item for item in known if item.signal in heard and item.over_at is None and subject_of(item) not in still]
+
+
+def subject_of(note: IncidentRecord) -> tuple[object, ...]:
+    """What a note is about: of what lasts, the rank or the gang, whenever it began; of a moment, the moment itself."""
+    return (note.signal, note.culprits) if note.signal in LASTING else (note.fact,)
 
 
 def _is_told(jump: Jump) -> bool:

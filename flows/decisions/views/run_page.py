@@ -14,7 +14,7 @@ from flows.decisions.recovery.incarnations import by_attempt
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import PlotLine, bar, blame, duration_text, first_names, picture
 from flows.decisions.views.approvals import approval_sheet
-from flows.decisions.views.status import Json, Surroundings, act_text, node_rows, status_of
+from flows.decisions.views.status import Json, Surroundings, act_text, node_rows, note_sentences, status_of, troubles_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from workflows.model.checkpoints import standing
@@ -40,7 +40,7 @@ def page_of(resolved: Resolved, ground: PageGround) -> RunPage:
     )
     status = status_of(story, resolved, around)
     attempts = [_attempt_row(item) for item in status["attempts"]]
-    incidents = [_incident_row(item) for item in status["incidents"]]
+    incidents = [_incident_row(item) for item in troubles_of(status["incidents"])]
     first = _progress(f"run-{run}-progress", status)
     return RunPage(
         (
@@ -71,7 +71,8 @@ def _markdown(ground: PageGround, status: Json) -> str:
         ("Slow ranks and jumps", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
         ("Loss", lambda: _loss(ground)),
         ("Throughput", lambda: _throughput(ground)),
-        ("Incidents", lambda: "\n".join(map(_incident_line, status["incidents"][-NEWEST:]))),
+        ("Incidents", lambda: "\n".join(map(_incident_line, troubles_of(status["incidents"])[-NEWEST:]))),
+        ("Only told", lambda: "\n".join(f"* {_cell(line)}" for line in note_sentences(status["incidents"]))),
         ("What people did", lambda: "\n".join(f"* {_cell(act_text(row))}" for row in status["acts"][-NEWEST:])),
         ("Attempts", lambda: "\n".join(map(_attempt_line, status["attempts"][-NEWEST:]))),
         ("Checkpoints", lambda: table(_checkpoint_rows(ground.story.checkpoints))),

@@ -16,6 +16,8 @@ from profiles.vocabulary import FINISHED, KnownBy, NodeAction
 from workflows.labels import attempt_name
 from workflows.model.checkpoints import durable_step, standing
 from workflows.model.records import (
+    LASTING,
+    TOLD,
     Act,
     Actor,
     ApprovalRecord,
@@ -233,6 +235,29 @@ def incident_row(incident: IncidentRecord) -> Json:
         "resumed_after_seconds": None if back is None else round(back - incident.at, 3),
         "over_at": timestamp(incident.over_at),
     }
+
+
+def troubles_of(incidents: Sequence[Json]) -> list[Json]:
+    """Of rows of incidents those that are not only told: what counts as an incident in every report."""
+    return [row for row in incidents if row["signal"] not in TOLD]
+
+
+def note_sentences(incidents: Sequence[Json]) -> list[str]:
+    """What was only told, a sentence for each kind however often it was: how many, what lasts, and the newest."""
+    kinds: dict[str, list[Json]] = {}
+    for row in incidents:
+        if row["signal"] in TOLD:
+            kinds.setdefault(row["signal"], []).append(row)
+    return [_notes_of_kind(signal, rows) for signal, rows in kinds.items()]
+
+
+def _notes_of_kind(signal: str, rows: Sequence[Json]) -> str:
+    newest, lasting = rows[-1], sum(row["over_at"] is None for row in rows) if signal in LASTING else None
+    about = {(item["node"], item["rank"]) for row in rows for item in row["culprits"]}
+    words = [f"{signal}: {len(rows)} note{'' if len(rows) == 1 else 's'}"]
+    words += [f"about {len(about)} ranks"] if len(about) > 1 else []
+    words += [] if lasting is None else ["over" if not lasting else f"{lasting} of them not over"]
+    return f"{', '.join(words)}; the newest ({newest['id']}): {newest['evidence'][0]}"
 
 
 def document(line: RunLine) -> Json:

@@ -19,6 +19,10 @@ SLACK, ALARM = 0.5, 5.0
 LEAST_CHANGE = 0.10
 LEAST_STEPS = 5
 """Steps after a change that a median needs."""
+LEAST_SECONDS = 5.0
+"""Time that the slower steps must have taken: a machine that others use as well is slow for a moment now and then."""
+BEAT_SECONDS = 0.2
+"""Steps shorter than this are looked at in groups of as much, by their mean."""
 KEPT = 64
 EXPLAINED_SHARE = 0.5
 """A slow rank explains a change if it is slower by at least this share of it: parts of a step, such as the exchange
@@ -49,21 +53,60 @@ class Cusum:
     since: Tuple[float, ...] = ()
     """Steps since S left zero, at most `KEPT`, newest last."""
     since_step: int = 0
+    since_seconds: float = 0.0
+    """Sum of the steps since then."""
     change: Optional[StepTimeChange] = None
     """Change that the last step confirmed; from then on the slower time is the baseline."""
 
-    def with_step(self, step: int, seconds: float) -> Cusum:
-        """With one more step, unless `seconds` is not a duration."""
+    def with_step(self, step: int, seconds: float, steps: int = 1) -> Cusum:
+        """With one more step, or `steps` from `step` on that take `seconds` each, unless that is no duration."""
         if not 0 < seconds < float("inf"):
             return replace(self, change=None)
         if len(self.baseline) < BASELINE_STEPS:
             return _with_baseline(replace(self, baseline=(*self.baseline, seconds), change=None))
         total = max(0.0, self.total + (seconds - self.mu) / self.sigma - SLACK)
         if total == 0.0:
-            return replace(self, total=0.0, since=(), change=None)
+            return replace(self, total=0.0, since=(), since_seconds=0.0, change=None)
         since = (*self.since, seconds)[-KEPT:]
-        moved = replace(self, total=total, since=since, since_step=self.since_step if self.since else step, change=None)
-        return _judge_alarm(moved) if total > ALARM and len(since) >= LEAST_STEPS else moved
+        began = self.since_step if self.since else step
+        whole = self.since_seconds + seconds * steps
+        moved = replace(self, total=total, since=since, since_step=began, since_seconds=whole, change=None)
+        return _judge_alarm(moved) if total > ALARM and len(since) >= LEAST_STEPS and whole >= LEAST_SECONDS else moved
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast the gang is, and since when it is slower than it was."""
+
+    cusum: Cusum = Cusum()
+    slower: Optional[StepTimeChange] = None
+    """The last slowdown, until as many steps as a baseline has are as fast as before it."""
+    recent: Tuple[float, ...] = ()
+    """The newest steps since the slowdown."""
+    beat: Tuple[float, ...] = ()
+    """Steps that are too short to be looked at one by one."""
+    beat_step: int = 0
+
+    def with_step(self, step: int, seconds: float) -> Pace:
+        """With one more step, unless `seconds` is not a duration."""
+        if not 0 < seconds < float("inf"):
+            return self
+        beat, began = (*self.beat, seconds), self.beat_step if self.beat else step
+        if sum(beat) < BEAT_SECONDS:
+            return replace(self, beat=beat, beat_step=began)
+        mean = sum(beat) / len(beat)
+        cusum = self.cusum.with_step(began, mean, len(beat))
+        if cusum.change is not None:
+            return Pace(cusum, cusum.change)
+        recent = (*self.recent, mean)[-BASELINE_STEPS:] if self.slower is not None else ()
+        moved = Pace(cusum, self.slower, recent)
+        return Pace() if moved.is_back() else moved
+
+    def is_back(self) -> bool:
+        """Whether the slowdown is over: what follows is compared with the pace that comes now."""
+        if self.slower is None or len(self.recent) < BASELINE_STEPS:
+            return False
+        return median(sorted(self.recent)) <= self.slower.before_seconds * (1 + LEAST_CHANGE)
 
 
 def _with_baseline(cusum: Cusum) -> Cusum:
@@ -78,7 +121,7 @@ def _judge_alarm(cusum: Cusum) -> Cusum:
     after = median(sorted(cusum.since))
     if after <= cusum.mu * (1 + LEAST_CHANGE):
         # A pause, or too small a change: reset, or one pause would keep the alarm up for ever.
-        return replace(cusum, total=0.0, since=())
+        return replace(cusum, total=0.0, since=(), since_seconds=0.0)
     return Cusum(change=StepTimeChange(cusum.since_step, cusum.mu, after))
 
 

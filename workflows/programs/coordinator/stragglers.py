@@ -8,7 +8,8 @@ After a barrier all ranks are equally slow, so only local times (compute before 
 slow one. Sources: fault tolerance notes 6.5; four votes of five are ByteRobust's, a tenth as least is Greyhound's.
 
 There is one `Peers` for each role: `add` for each step and rank, `close_step` after each step, which every
-`STEPS_PER_WINDOW` steps returns the ranks that were slow; `Votes` names those that were slow in four of five windows.
+`STEPS_PER_WINDOW` steps returns the ranks that were slow; `Votes` names those that were slow in four of five windows,
+by enough and for long enough: processes that share a processor lag now and then, for tens of steps.
 A decision on 100,000 ranks takes some tens of milliseconds without numpy, thanks to the layout: two arrays of doubles
 (the least and the second least time of each rank in this window), passes that run inside the interpreter, the median by
 narrowing between quantiles of a sample instead of sorting everything, and the spread of a sample only where a rank is
@@ -37,7 +38,7 @@ from workflows.programs.coordinator.state import (
     WindowClosed,
 )
 from workflows.programs.coordinator.status import json_number
-from workflows.programs.coordinator.step_change import Cusum, StepTimeChange, attribute_change
+from workflows.programs.coordinator.step_change import Pace, attribute_change
 from workflows.status import Jump, Slower, Straggler
 from workflows.wire import PhaseSeen, StepSeen
 
@@ -45,6 +46,14 @@ STEPS_PER_WINDOW = 3
 """A window counts a rank's second least time of three, which a single pause does not change. Four windows are 12 steps,
 15 where every fifth is left out for a save: a rank twice as slow is named within 20 steps."""
 WINDOWS = 5
+LEAST_EXCESS_SECONDS = 0.005
+"""Least that a slow rank takes longer than its peers in a step: a scheduler's slice (3 to 4 ms in Linux) is chance."""
+LEAST_EVIDENCE = 3.0
+"""Sum over the windows of a spell: `ratio - 1`, at most 1, of one in which a rank was slow; `-GOOD_WINDOW` of another.
+A rank of half the speed is named after four windows, 12 to 15 steps; one that takes a tenth longer after thirty."""
+GOOD_WINDOW = 0.5
+LEAST_SLOW_SECONDS = 1.0
+"""Time that a rank's slow steps must have taken together: windows of a program of 100 steps a second are soon over."""
 FEW_PEERS = 4
 """Up to so many peers a spread is meaningless."""
 EPSILON = 0.01
@@ -88,6 +97,11 @@ class SlowRank:
     z: float
     """Infinite with few peers, where it does not count."""
 
+    @property
+    def excess_seconds(self) -> float:
+        """What one step takes beyond the peers' median."""
+        return self.seconds - self.seconds / self.ratio
+
 
 class Peers:
     """Local times of the ranks of one role; `size` is their number."""
@@ -117,7 +131,8 @@ class Peers:
         self._steps += 1
         if self._steps < STEPS_PER_WINDOW:
             return None
-        found = find_slow_ranks(self._second, self._limits)
+        slow = find_slow_ranks(self._second, self._limits)
+        found = tuple(one for one in slow if one.excess_seconds >= LEAST_EXCESS_SECONDS)
         self._least, self._second, self._steps = self._empty[:], self._empty[:], 0
         return found
 
@@ -181,25 +196,42 @@ def _sample(values: Sequence[float]) -> Sequence[float]:
 
 
 @dataclass(frozen=True)
+class Spell:
+    """What the windows say of a rank since it was slow first; over after `WINDOWS` good ones in a row."""
+
+    windows: Tuple[bool, ...] = ()
+    """Whether it was slow in each of the last ones, newest last, at most `WINDOWS`."""
+    evidence: float = 0.0
+    slow_seconds: float = 0.0
+    named: bool = False
+    """Set once it was slow often, by enough and for long enough, until the spell is over: a good window is no cure."""
+
+    def with_window(self, slow: Optional[SlowRank], limits: StragglerLimits) -> Spell:
+        """With one more window; `slow`: what was seen of the rank in it, None: it was not slow."""
+        gained = -GOOD_WINDOW if slow is None else min(slow.ratio - 1, 1.0)
+        windows = (*self.windows, slow is not None)[-WINDOWS:]
+        evidence = max(0.0, self.evidence + gained)
+        seconds = self.slow_seconds + (0.0 if slow is None else slow.seconds * STEPS_PER_WINDOW)
+        enough = sum(windows) >= limits.windows and evidence >= LEAST_EVIDENCE and seconds >= LEAST_SLOW_SECONDS
+        return Spell(windows, evidence, seconds, self.named or enough)
+
+
+@dataclass(frozen=True)
 class Votes:
     """Ranks that were slow in any of the last windows."""
 
-    slow: Mapping[int, Tuple[bool, ...]] = field(default_factory=lambda: {})
-    """Whether a rank was slow in each window, newest last, at most `WINDOWS`."""
+    slow: Mapping[int, Spell] = field(default_factory=lambda: {})
 
-    def with_window(self, window: Sequence[SlowRank]) -> Votes:
+    def with_window(self, window: Sequence[SlowRank], limits: StragglerLimits) -> Votes:
         """With one more window."""
-        now = {one.rank for one in window}
-        found: Dict[int, Tuple[bool, ...]] = {}
-        for rank in sorted(now.union(self.slow)):
-            kept = (*self.slow.get(rank, ()), rank in now)[-WINDOWS:]
-            if any(kept):
-                found[rank] = kept
-        return Votes(found)
+        now = {one.rank: one for one in window}
+        known = {rank: self.slow.get(rank, Spell()) for rank in sorted({*now, *self.slow})}
+        moved = {rank: spell.with_window(now.get(rank), limits) for rank, spell in known.items()}
+        return Votes({rank: spell for rank, spell in moved.items() if any(spell.windows)})
 
-    def stragglers(self, limits: StragglerLimits) -> Tuple[int, ...]:
-        """Ranks that were slow often enough."""
-        return tuple(rank for rank, windows in self.slow.items() if sum(windows) >= limits.windows)
+    def stragglers(self) -> Tuple[int, ...]:
+        """Ranks that are slow."""
+        return tuple(rank for rank, spell in self.slow.items() if spell.named)
 
 
 @dataclass(frozen=True)
@@ -250,7 +282,7 @@ class GangStatistics:
     """Statistics of one gang: `ranks` ranks from `first_rank` on; `gang` is its index among the attempt's gangs."""
 
     def __init__(self, ranks: int, limits: StragglerLimits, first_rank: int = 0, gang: int = 0) -> None:
-        self._limits, self._first_rank, self._gang = limits, first_rank, gang
+        self._ranks, self._limits, self._first_rank, self._gang = ranks, limits, first_rank, gang
         self._peers = Peers(ranks, limits)
         self._votes = Votes()
         self._window: Tuple[SlowRank, ...] = ()
@@ -269,8 +301,7 @@ class GangStatistics:
         self._rows = 0
         self._incarnation = 1
         self._last: Optional[StepRow] = None
-        self._cusum = Cusum()
-        self._change: Optional[StepTimeChange] = None
+        self._pace = Pace()
         self._figures = {"loss": JumpDetector("loss"), "gradient_norm": JumpDetector("gradient_norm")}
         self._anomalies: Deque[Jump] = deque(maxlen=KEPT_JUMPS)
 
@@ -294,7 +325,7 @@ class GangStatistics:
 
     def stragglers(self, place: Callable[[int], str]) -> List[Straggler]:
         """Slow ranks, the costliest first; `place` gives the node of a rank."""
-        named = sorted(self._votes.stragglers(self._limits), key=lambda rank: -self._cost(rank))[:LISTED_STRAGGLERS]
+        named = sorted(self._votes.stragglers(), key=lambda rank: -self._cost(rank))[:LISTED_STRAGGLERS]
         return [
             Straggler(
                 rank=self._first_rank + rank,
@@ -307,8 +338,11 @@ class GangStatistics:
         ]
 
     def slowdown(self) -> Optional[Slower]:
-        """The last slowdown of the whole gang; None: none, or one that a slow rank explains."""
-        change = self._change
+        """The last slowdown of the whole gang; None: none, one that is over, or one that a slow rank explains.
+
+        A single rank is no gang: nobody is there to be compared with, and its steps may just have more to do.
+        """
+        change = self._pace.slower if self._ranks > 1 else None
         slow = {one.rank: one.ratio for one in self._window}
         slow |= {rank: self._ratios.get(rank, 1.0) for rank in self._votes.slow}
         if change is None or attribute_change(change, slow.values()) != "job":
@@ -354,8 +388,7 @@ class GangStatistics:
         if seconds is None and last is not None and row[0] > last[0]:
             seconds = (row[1] - last[1]) / (row[0] - last[0])
         if seconds is not None:
-            self._cusum = self._cusum.with_step(row[0], seconds)
-            self._change = self._cusum.change or self._change
+            self._pace = self._pace.with_step(row[0], seconds)
 
     def _close_step(self, step: int, at: float) -> None:
         if not self._has_own_times or self.replaying:
@@ -374,12 +407,14 @@ class GangStatistics:
 
     def _close_window(self, began: int, window: Tuple[SlowRank, ...]) -> None:
         self._window = window
-        self._votes = self._votes.with_window(window)
+        self._votes = self._votes.with_window(window, self._limits)
         self._since = {rank: self._since.get(rank, began) for rank in self._votes.slow}
         for one in window:
             self._ratios[one.rank] = one.ratio
             loss, ideal = self._losses.get(one.rank, Loss()), one.seconds / one.ratio
             self._losses[one.rank] = loss.with_step(one.seconds * STEPS_PER_WINDOW, ideal * STEPS_PER_WINDOW, 1)
+        # A spell that is over is paid for: it is no reason to leave a node in the next one.
+        self._losses = {rank: loss for rank, loss in self._losses.items() if rank in self._votes.slow}
 
     def _figure(self, what: str, step: int, value: float) -> None:
         anomaly = self._figures[what].check(step, value)

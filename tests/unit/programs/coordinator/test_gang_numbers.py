@@ -154,9 +154,27 @@ def test_a_gang_that_waits_for_one_rank_is_not_slower_as_a_whole() -> None:
     assert one.named == {7}
 
 
+def test_a_gang_of_one_rank_is_never_called_slow() -> None:
+    one = Gang(1)
+    for own in [0.1] * 60 + [0.4] * 80:
+        one.run([own])
+    assert one.numbers.slowdown() is None
+    assert one.named == set()
+
+
+def test_what_a_spell_has_cost_is_no_reason_to_leave_in_the_next_one() -> None:
+    one = Gang()
+    for own in [0.2] * 40 + [0.1] * 40 + [0.2] * 18:
+        one.run([0.1] * 7 + [own])
+    (found,) = one.numbers.stragglers(str)
+    assert found.since_step is not None
+    assert found.since_step > 78
+    assert found.cost_seconds == pytest.approx(0.1 * 18, abs=0.31), "less by a window at most"
+
+
 def test_a_gang_three_times_slower_is_told_as_such_also_beside_a_rank_a_tenth_slower_still() -> None:
     one = Gang()
-    for factor in [1.0] * 60 + [3.0] * 40:
+    for factor in [1.0] * 60 + [3.0] * 100:
         one.run([0.1 * factor] * 7 + [0.1 * factor * (1.12 if factor > 1 else 1.0)])
     slower = one.numbers.slowdown()
     assert slower is not None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from profiles.recovery import StragglerLimits
 from tests.support.cases.rows import rows
-from workflows.programs.coordinator.step_change import BASELINE_STEPS, Cusum, StepTimeChange, attribute_change
+from workflows.programs.coordinator.step_change import BASELINE_STEPS, Cusum, Pace, StepTimeChange, attribute_change
 from workflows.programs.coordinator.stragglers import (
     SAMPLE,
     STEPS_PER_WINDOW,
@@ -53,20 +53,38 @@ def test_limits_are_the_profiles() -> None:
     assert (theirs.ratio, theirs.robust_z, theirs.windows) == (LIMITS.ratio, LIMITS.robust_z, LIMITS.windows)
 
 
-def test_four_of_the_last_five_windows() -> None:
-    bad, good = (SlowRank(3, 2.0, 2.0, 9.0),), ()
+def voted(*windows: float, seconds: float = 0.4) -> list[bool]:
+    """After each window, whether rank 3 is called slow; windows by its ratio to its peers, 1: it was not slow."""
+    votes, found = Votes(), list[bool]()
+    for ratio in windows:
+        votes = votes.with_window((SlowRank(3, seconds, ratio, 9.0),) if ratio > 1 else (), LIMITS)
+        found.append(votes.stragglers() == (3,))
+    return found
+
+
+@rows("programs/coordinator/straggler")
+def test_slow_by_enough_and_for_long_enough(windows: list[float], named_after: int | None, seconds: float) -> None:
+    found = voted(*windows, seconds=seconds)
+    assert (found.index(True) + 1 if True in found else None) == named_after
+
+
+def test_a_good_window_is_no_cure_and_five_are() -> None:
+    assert voted(*[2.0] * 4, *[1.0] * 5)[3:] == [True] * 5 + [False]
+    assert voted(*[2.0] * 4, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 2.0)[3:] == [True] * 8
     votes = Votes()
-    for window in (bad, bad, good, bad):
-        votes = votes.with_window(window)
-        assert votes.stragglers(LIMITS) == ()
-    votes = votes.with_window(bad)
-    assert votes.stragglers(LIMITS) == (3,)
-    for _ in range(2):
-        votes = votes.with_window(good)
-    assert votes.stragglers(LIMITS) == ()
-    for _ in range(5):
-        votes = votes.with_window(good)
+    for window in [(SlowRank(3, 2.0, 2.0, 9.0),)] * 9 + [()] * 5:
+        votes = votes.with_window(window, LIMITS)
     assert votes == Votes(), "who is well again is forgotten"
+
+
+def test_less_than_a_schedulers_slice_is_nobodys_slowness() -> None:
+    for excess, named in ((0.0049, []), (0.0051, [1])):
+        peers, found = Peers(2, LIMITS), None
+        for _ in range(STEPS_PER_WINDOW):
+            peers.add(0, 0.008)
+            peers.add(1, 0.008 + excess)
+            found = peers.close_step()
+        assert [one.rank for one in found or ()] == named
 
 
 def trial(seed: int, ranks: int, slow_rank: int | None, steps: int, factor: float = 2.0) -> tuple[int | None, set[int]]:
@@ -80,8 +98,8 @@ def trial(seed: int, ranks: int, slow_rank: int | None, steps: int, factor: floa
             peers.add(rank, seconds * (dice.uniform(2, 10) if dice.random() < 0.02 else 1.0))
         window = peers.close_step()
         if window is not None:
-            votes = votes.with_window(window)
-            named.update(votes.stragglers(LIMITS))
+            votes = votes.with_window(window, LIMITS)
+            named.update(votes.stragglers())
             first = step if named and first is None else first
     return first, named
 
@@ -150,6 +168,21 @@ def test_a_rank_is_judged_by_its_second_best_step() -> None:
         peers.add(0, seconds)
     peers.add(99, 1.0)
     assert [peers.close_step() for _ in range(STEPS_PER_WINDOW)][-1] == ()
+
+
+def slowdowns(times: list[float]) -> list[int | None]:
+    """Since which step the gang is slower, each time that this changes."""
+    pace, found = Pace(), list[int | None]()
+    for step, seconds in enumerate(times, 1):
+        pace = pace.with_step(step, seconds)
+        since = None if pace.slower is None else pace.slower.step
+        found += [since] if since != (found[-1] if found else None) else []
+    return found
+
+
+@rows("programs/coordinator/straggler")
+def test_a_gang_is_slower_for_long_or_not_at_all(times: list[list[float]], since: list[int | None]) -> None:
+    assert slowdowns([seconds for count, seconds in times for _ in range(int(count))]) == since
 
 
 def cusum(times: list[float]) -> tuple[Cusum, list[StepTimeChange]]:

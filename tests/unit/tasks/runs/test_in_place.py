@@ -16,7 +16,16 @@ from profiles.vocabulary import Action, FaultClass
 from tasks.context import Right, World, standing_in
 from tasks.ledger.ledger import Ledger
 from tasks.observe.objects import gang_news
-from tasks.runs.in_place import AT_ONCE, MOST, IncidentWriter, happened, incident_of, note_restart, write_note
+from tasks.runs.in_place import (
+    AT_ONCE,
+    MOST,
+    SAME_SPELL_SECONDS,
+    IncidentWriter,
+    happened,
+    incident_of,
+    note_restart,
+    write_note,
+)
 from tasks.runs.state import recent_incidents
 from tasks.runs.watch import failed_since
 from tasks.settings import Settings
@@ -264,8 +273,23 @@ def test_a_rank_that_is_well_again_closes_its_incident_and_the_same_spell_opens_
     later.keep(GangNews(stragglers=()))
     assert [item.over_at is None for item in story(here).incidents] == [False]
     assert [mark.detail for mark in story(here).marks if mark.kind == STRAGGLERS_MARK][-1] == "[]"
-    later.keep(GangNews(stragglers=(replace(SLOW, since_step=90),)))
-    assert len(story(here).incidents) == 2, "another spell is another fact"
+
+
+def test_of_each_slow_rank_one_note_is_open_and_moments_of_slowness_are_one(here: World) -> None:
+    keeper, healthy = IncidentWriter(an_attempt()), GangNews(stragglers=())
+    for moment in range(50):
+        keeper.keep(GangNews(stragglers=(replace(SLOW, since_step=10 + moment),), slower=Slower(20 + moment, 1.4)))
+        keeper.keep(GangNews(stragglers=(replace(SLOW, since_step=500 + moment),)))
+        keeper.keep(healthy)
+    assert [(item.signal, item.over_at is None) for item in story(here).incidents] == [
+        ("slow-rank", False), ("slow-gang", False)]  # fmt: skip
+    begun = here.now()
+    while here.now() - begun < SAME_SPELL_SECONDS:
+        pass  # the clock of this world moves when it is looked at
+    again = IncidentWriter(an_attempt())
+    again.keep(GangNews(stragglers=(replace(SLOW, since_step=900),)))
+    assert [(item.step, item.over_at is None) for item in story(here).incidents if item.signal == "slow-rank"] == [
+        (10, False), (900, True)], "another spell is another note"  # fmt: skip
 
 
 def test_what_lasted_is_over_when_its_attempt_ends(here: World) -> None:
