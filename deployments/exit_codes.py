@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -56,8 +57,25 @@ def _explain(error: Exception) -> int:
         if isinstance(error, ProfileError | Refused | Conflict | NotFound):
             return WRONG_USAGE
         return UNKNOWN if isinstance(error, Transient) else FAILED
+    if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
+        say(f"primus: {_of_the_machine(error)}")
+        return UNKNOWN
     say(f"primus: this is a mistake of ours: {type(error).__name__}: {error}; the whole of it is in {log}")
     return UNKNOWN
+
+
+OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE)
+"""What a disk or the limits of a machine refuse: no mistake of ours, and these words are known."""
+
+
+def _of_the_machine(error: OSError) -> str:
+    from tasks.processes import FULL, unwritten
+
+    if error.errno not in FULL:
+        return str(error)
+    named = error.filename if isinstance(error.filename, str) else os.environ.get("PRIMUS_HOME") or "~/.primus"
+    where = Path(named).expanduser()
+    return unwritten(next((one for one in (where, *where.parents) if one.is_dir()), where), error)
 
 
 def _write_log(error: Exception) -> Path:

@@ -184,8 +184,7 @@ async def monitor(cluster: str = "", mode: str = "", nodes: list[str] | None = N
             world().ledger.act(people_of(profile.name), "monitor", asked, by)
         found = last_beat(beat_of(profile.name))
         lives = found is not None and world().now() - found.at < DEAD_SECONDS
-        if started := revive(settings.home, Tries()):
-            said.append(f"had died and started again: {', '.join(started)}")
+        said += revive(settings.home, Tries(settings.home))
         if not lives:
             since = "yet" if found is None else f"for {world().now() - found.at:.0f} s"
             said.append(f"the loop has completed no round {since}")

@@ -5,6 +5,7 @@ A pid alone may belong to another process a moment later. No Prefect here.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -13,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,10 +71,19 @@ def _name_of(uid: int) -> str:
     return f"uid-{uid}"
 
 
+LAST_SECONDS = 5.0
+"""For the kernel to take a killed process away, whatever grace it was given before."""
 LAST_BYTES, MOST_CHARACTERS = 16_384, 400
 """Of a log that ended: more than any traceback of ours is not read, and more is not shown."""
 NO_WORD = "it left no word: killed from outside, or for want of memory (the kernel's log tells)"
 _TRACE = "Traceback (most recent call last):\n"
+
+
+ROOM_BYTES = 16 << 20
+"""What a background process may need of a home's disk to begin: an empty server's database with its log takes 6 MB."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+DRIVER = "primus-driver"
+"""Name in the kernel of what a service forked to drive runs, which outlives the service."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,110 @@ class Recorded:
     pid: int
     started_at: float
     detail: str = ""
+
+    def lived(self) -> float:
+        """For how many seconds."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started_at / os.sysconf("SC_CLK_TCK")
+
+
+def no_room(folder: Path, size: int = ROOM_BYTES) -> str:
+    """Why `size` bytes cannot be written below a folder, by trying; "" where they can."""
+    probe = folder / f".room-{os.getpid()}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return unwritten(folder, error, size)
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+    return ""
+
+
+def unwritten(folder: Path, error: OSError, size: int = 0) -> str:
+    """What it means that something could not be written below a folder, and what to do."""
+    if error.errno not in FULL:
+        return f"{folder} cannot be written ({error.strerror}): look at its owner, its mode and its mount"
+    with suppress(OSError):
+        free = os.statvfs(folder)
+        needed = f", {size / 1e6:.0f} MB are needed" if size else ""
+        has = f"{free.f_bavail * free.f_frsize / 1e6:.1f} MB are free{needed}"
+        return f"disk full: {has} at {folder}: free some space (`primus gc` removes what no run needs)"
+    return f"disk full at {folder}: free some space"
+
+
+def start_recorded(path: Path, command: Sequence[str], log: Path, environment: Mapping[str, str], detail: str) -> int:
+    """Start a service whose pid file is `path`; returns its pid. Where that cannot be written, nothing is left alive.
+
+    Raises:
+        Unavailable: the disk is full or cannot be written; nothing runs.
+    """
+    if why := no_room(path.parent):
+        raise Unavailable(f"{path.stem} is not started: {why}", 5.0)
+    try:
+        pid = spawn(command, log, environment)
+    except OSError as error:
+        raise Unavailable(f"{path.stem} cannot be started: {error}", 5.0) from error
+    record_or_end(path, pid, detail)
+    return pid
+
+
+def record_or_end(path: Path, pid: int, detail: str = "") -> None:
+    """Write the pid file of a process that was just started; where that fails the process is ended.
+
+    Raises:
+        Unavailable: the file could not be written.
+    """
+    try:
+        record(path, pid, detail)
+    except BaseException as error:
+        _end(Recorded(pid, process_start(pid) or 0.0), 0.0)
+        if isinstance(error, OSError):
+            raise Unavailable(f"{path.stem} was ended again: {unwritten(path.parent, error)}", 5.0) from error
+        raise
+
+
+def services_of(home: Path, modules: Collection[str]) -> dict[int, str]:
+    """Living processes that `python -m` started for this home, by pid: what no pid file may name any more.
+
+    Drivers that one of them forked are not among them.
+    """
+    found = dict[int, str]()
+    wanted = f"PREFECT_HOME={home / 'prefect'}".encode()
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        with suppress(OSError, ValueError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            module = words[words.index(b"-m") + 1].decode()
+            if module not in modules or wanted not in (folder / "environ").read_bytes().split(b"\0"):
+                continue
+            if (folder / "comm").read_text().strip() != DRIVER:
+                found[int(folder.name)] = module
+    return found
+
+
+def name_driver() -> None:
+    """Say that this process, forked from a service, drives runs: who ends the services of a home leaves it alone."""
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(DRIVER)
+
+
+def end_services(home: Path, modules: Collection[str], grace_seconds: float = 10.0) -> list[str]:
+    """End them, those that no pid file names as well; the modules of those that lived.
+
+    Raises:
+        Unavailable: one is still there after SIGKILL.
+    """
+    found = services_of(home, modules)
+    for pid in found:
+        if (began := process_start(pid)) is not None:
+            _end(Recorded(pid, began), grace_seconds)
+    return [module for module in modules if module in found.values()]
 
 
 def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str], *, stdin: int | None = None) -> int:
@@ -105,10 +219,20 @@ def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str], *, 
 def record(path: Path, pid: int, detail: str = "") -> Recorded:
     """Write the pid file atomically."""
     made = Recorded(pid, process_start(pid) or 0.0, detail)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(asdict(made)))
-    temporary.replace(path)
+    write_whole(path, json.dumps(asdict(made)))
     return made
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small state file at once: whoever reads sees all of it or what stood there before."""
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def written(path: Path) -> Recorded | None:
@@ -148,14 +272,17 @@ def stop(path: Path, grace_seconds: float = 10.0) -> bool:
     """
     found = recorded(path)
     if found is not None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            _signal_group(found.pid, number)
-            if _gone(found, grace_seconds):
-                break
-        else:
-            raise Unavailable(f"process {found.pid} does not end", 5.0)
+        _end(found, grace_seconds)
     path.unlink(missing_ok=True)
     return found is not None
+
+
+def _end(found: Recorded, grace_seconds: float) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _signal_group(found.pid, number)
+        if _gone(found, grace_seconds if number is signal.SIGTERM else max(grace_seconds, LAST_SECONDS)):
+            return
+    raise Unavailable(f"process {found.pid} does not end", 5.0)
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

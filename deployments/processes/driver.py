@@ -24,7 +24,7 @@ from tasks.addresses import prepare
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import ask_runner, serving
-from tasks.processes import last_words, process_start, record, recorded
+from tasks.processes import last_words, process_start, record_or_end, recorded
 from tasks.settings import Settings
 from workflows.model.records import Lease
 from workflows.model.why import DriverSight
@@ -101,7 +101,7 @@ class OwnDriver:
         pid = forked_driver(self._home, self._api_url, run, log, self._environment) if self.forked else None
         if pid is None:
             pid = self._hand_over(run, log)
-        record(driver_file(self._home, run), pid)
+        record_or_end(driver_file(self._home, run), pid)
         return pid
 
     def dismiss(self) -> None:

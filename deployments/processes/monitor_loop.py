@@ -53,11 +53,11 @@ class Ending:
 
 def tend(settings: Settings) -> Hook:
     """A hook that restarts what should run in this home and died."""
-    tries = Tries()
+    tries = Tries(settings.home)
 
     def hook() -> None:
-        for service in revive(settings.home, tries):
-            _say(f"{service} had died: started again")
+        for line in revive(settings.home, tries):
+            _say(line)
 
     return hook
 

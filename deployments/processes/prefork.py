@@ -33,7 +33,7 @@ from profiles.errors import Permanent
 from tasks.addresses import prepare
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import code_stamp
-from tasks.processes import process_start, record, recorded, spawn, stop
+from tasks.processes import end_services, name_driver, process_start, recorded, start_recorded, stop
 
 HAND_OVER_SECONDS = 3.0
 """For each of the two; a server that answers takes a few milliseconds."""
@@ -55,6 +55,7 @@ def end_with(drive: Callable[[], int]) -> NoReturn:
     code = 1
     try:
         os.setsid()
+        name_driver()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         code = drive()
     except BaseException:
@@ -77,7 +78,7 @@ def _hand_over() -> None:
             worker.drain_all(timeout=HAND_OVER_SECONDS)
 
 
-SOCKET, PID_FILE = "nursery.sock", "nursery.json"
+SOCKET, PID_FILE, MODULE = "nursery.sock", "nursery.json", "deployments.processes.prefork"
 MAX_REQUEST_BYTES = 1 << 20
 """An environment is at most a few hundred kilobytes."""
 ANSWER_SECONDS = 5.0
@@ -94,13 +95,14 @@ def ensure_nursery(home: Path, api_url: str) -> None:
         return
     stop(home / PID_FILE)
     environment = {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
-    pid = spawn([sys.executable, "-m", "deployments.processes.prefork"], home / "logs" / "nursery.log", environment)
-    record(home / PID_FILE, pid, wanted)
+    command = [sys.executable, "-m", MODULE]
+    start_recorded(home / PID_FILE, command, home / "logs" / "nursery.log", environment, wanted)
 
 
 def stop_nursery(home: Path) -> bool:
     """End the nursery of this home, not the drivers it forked; True where one lived."""
-    stopped = stop(home / PID_FILE)
+    named = stop(home / PID_FILE)
+    stopped = bool(end_services(home, [MODULE])) or named
     (home / SOCKET).unlink(missing_ok=True)
     return stopped
 
@@ -298,6 +300,7 @@ def _fork_on_request(door: socket.socket) -> NoReturn:
     """Until the runner is gone."""
     # A session of its own: Ctrl-C in a terminal is the runner's to handle. The kernel reaps the drivers.
     os.setsid()
+    name_driver()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while asked := door.recv(LONGEST_REQUEST_BYTES):

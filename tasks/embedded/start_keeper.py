@@ -53,6 +53,8 @@ could not even be started. The file stays small: it is removed by a keeper that 
 START_SECONDS = 2.0
 """A start that has neither come to a living keeper nor to an end after this time is tried again beside it."""
 START_CHECK_SECONDS = 0.02
+ROOM_BYTES = 1 << 16
+"""For the first objects and the log of a keeper; no more is asked for, so that it can put a full cluster in order."""
 LOG_BYTES = 1 << 20
 """A log larger than this is put aside when the next keeper is started."""
 
@@ -211,8 +213,11 @@ def start_keeper(root: str) -> float:
             return 0.0
         failures = read_failures(root)
         wait = failures.wait_seconds(time.time()) if failures else 0.0
-        if wait or not _claim_start(root):
-            return wait or START_CHECK_SECONDS
+        if wait:
+            return wait
+        _reserve(root)
+        if not _claim_start(root):
+            return START_CHECK_SECONDS
         _spawn(root)
     except OSError as error:
         raise Unavailable(f"no keeper can be started for {root}: {error}", RETRY_SECONDS) from error
@@ -235,6 +240,28 @@ def _claim_start(root: str) -> bool:
                 return False
             os.utime(path)
     return True
+
+
+def _reserve(root: str) -> None:
+    """Raise where the disk is full: a keeper would end at once, and not even its failure could be written down.
+
+    Raises:
+        OSError: what the disk says.
+    """
+    probe = os.path.join(root, f".room-{os.getpid()}")
+    try:
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, ROOM_BYTES)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(error.errno, "disk full: free some space") from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(probe)
 
 
 def _spawn(root: str) -> None:

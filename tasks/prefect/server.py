@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from profiles.errors import Unavailable
 from tasks.addresses import API_URL, api_url, exempt, proxy_of
-from tasks.processes import last_words, record, recorded, spawn, stop
+from tasks.processes import end_services, last_words, no_room, recorded, start_recorded, stop, write_whole
 
 START_SECONDS = 120.0
 """An empty home needs 8 to 10 s (migrations); a busy machine ten times that."""
@@ -27,7 +27,7 @@ NAMED_SECONDS, NAMED_LOOK_SECONDS = 15.0, 0.5
 """For somebody else's server, which we did not start: it may be starting too, or the way there be shaky."""
 FREE_LOOKS, FREE_LOOK_SECONDS = 50, 0.1
 """For so long a server that was killed may hold its port: what it had begun ends a moment after it."""
-PID_FILE = "server.json"
+PID_FILE, MODULE = "server.json", "tasks.prefect.embedded_server"
 PASSWORD_FILE = "prefect-auth"  # noqa: S105 - the name of a file
 """`user:password` of the pages and the API, for the owner of the home only; absent: none is asked for."""
 PASSED_ON = (
@@ -149,6 +149,7 @@ def begin_own_server(home: Path, started: Callable[[str], None] = lambda url: No
 
 
 def _start(home: Path) -> str:
+    end_services(home, [MODULE])  # one that nobody can find any more has our port and our database
     port = _port(home)
     url = f"http://127.0.0.1:{port}/api"
     environment = {
@@ -160,10 +161,10 @@ def _start(home: Path) -> str:
         # Events stand on the pages within a second instead of five.
         "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "0.5",
     }
-    command = [sys.executable, "-m", "tasks.prefect.embedded_server", "--host", "127.0.0.1", "--port", str(port)]
-    pid = spawn(command, home / "logs" / "server.log", environment)
-    record(home / PID_FILE, pid, url)
-    (home / "server.port").write_text(f"{port}\n")
+    command = [sys.executable, "-m", MODULE, "--host", "127.0.0.1", "--port", str(port)]
+    start_recorded(home / PID_FILE, command, home / "logs" / "server.log", environment, url)
+    with suppress(OSError):  # the next server has another address then, no more
+        write_whole(home / "server.port", f"{port}\n")
     return url
 
 
@@ -214,15 +215,16 @@ def wait_for_server(url: str, home: Path) -> None:
     log = home / "logs" / "server.log"
     while error := answers(url):
         if own_url(home) is None:
-            raise Unavailable(f"the Prefect server at {url} ended: {last_words(log)}; see {log}")
+            raise Unavailable(f"the Prefect server at {url} ended: {no_room(home) or last_words(log)}; see {log}")
         if time.monotonic() > deadline:
-            raise Unavailable(f"the Prefect server at {url} does not answer ({error}); see {log}")
+            raise Unavailable(f"the Prefect server at {url} does not answer ({no_room(home) or error}); see {log}")
         time.sleep(0.05)
 
 
 def stop_server(home: Path) -> bool:
-    """Stop the server of this home; True where one lived."""
-    return stop(home / PID_FILE)
+    """Stop the server of this home, also one that its pid file does not name; True where one lived."""
+    named = stop(home / PID_FILE)
+    return bool(end_services(home, [MODULE])) or named
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -37,10 +37,21 @@ from tasks.prefect.server import (
     stop_server,
     wait_for_server,
 )
-from tasks.processes import Recorded, last_words, record, recorded, spawn, stop
+from tasks.processes import (
+    Recorded,
+    end_services,
+    last_words,
+    no_room,
+    record,
+    recorded,
+    start_recorded,
+    stop,
+    write_whole,
+)
 from tasks.settings import CLUSTER
 
-WISH = "up.json"
+WISH, STARTS = "up.json", "starts.json"
+"""What should run, and the last starts of what died."""
 READY = "runner-ready.json"
 """Written by the runner itself once its deployments are served."""
 READY_SECONDS = 60.0
@@ -48,6 +59,8 @@ OUR_FOLDERS = ("profiles", "workflows", "tasks", "flows", "deployments")
 STEADY_SECONDS = 30.0
 """What lived so long did not die at once: its next start is not held back."""
 LONGEST_PAUSE_SECONDS = 60.0
+MOST_STARTS, SPENT_PAUSE_SECONDS = 10, 600.0
+"""In a row, with the pauses above; and the pause once they are spent."""
 
 ANSWER_SECONDS = 10.0
 """A new flow run costs a server on SQLite up to 2 s."""
@@ -141,25 +154,36 @@ def up(home: Path, cluster: str, told: Callable[[str], None]) -> str:
     return url
 
 
-def revive(home: Path, tries: Tries) -> list[Service]:
-    """Restart what should run in this home and died; returns what that was. A failed start is retried later.
+def revive(home: Path, tries: Tries) -> list[str]:
+    """Restart what should run in this home and died; returns what is to be told of it. A failed start is retried later.
 
-    Raises:
-        OSError: no process can be started.
+    What can be started but dies again is held back longer each time; see `Tries`.
     """
-    started = list[Service]()
-    if not _dead(home, wish_of(home)):
-        return started
+    told = list[str]()
+    wish = wish_of(home)
+    tries.forget(service for service in Service if (found := alive(home, service)) and found.lived() > STEADY_SECONDS)
+    if not (dead := _dead(home, wish)) or not any(tries.may(service) for service in dead):
+        return told
     with one_at_a_time(home / "up.lock"):
         wish = wish_of(home)
         for service in _dead(home, wish):
             if wish is None or not tries.may(service):
                 continue
-            url = wish.api_url or begin_own_server(home)
-            if service is Service.SERVER or _start(home, service, url, wish.cluster):
-                tries.note(service)
-                started.append(service)
-    return started
+            ended = no_room(home) or last_words(log_of(home, service))
+            tries.note(service, ended)  # before it: a start that fails, or whose maker dies, counts as well
+            try:
+                url = wish.api_url or begin_own_server(home)
+                begun = service is Service.SERVER or _start(home, service, url, wish.cluster)
+            except Unavailable as error:
+                told.append(f"{service}: {error}; {tries.next_in_words(service)}")
+            else:
+                told += [f"{service} ended ({ended}), started again; {tries.next_in_words(service)}"] if begun else []
+    return told
+
+
+def log_of(home: Path, service: Service) -> Path:
+    """What it writes."""
+    return home / "logs" / f"{service}.log"
 
 
 def _dead(home: Path, wish: Wish | None) -> list[Service]:
@@ -169,27 +193,83 @@ def _dead(home: Path, wish: Wish | None) -> list[Service]:
     return [service for service in ours if alive(home, service) is None]
 
 
+@dataclass(frozen=True)
+class Start:
+    """The last start of a service that had died, and how many there were in a row."""
+
+    at: float
+    """Unix seconds."""
+    number: int
+    why: str
+    """How the one before it ended."""
+
+
 @dataclass
 class Tries:
-    """When each service was started last: what dies at once is started after 1, 2, 4 … 60 s."""
+    """When each service was started last: what dies at once is started after 1, 2, 4 … 60 s, ten times in a row.
 
-    clock: Callable[[], float] = time.monotonic
-    last: dict[Service, tuple[float, int]] = field(default_factory=dict[Service, tuple[float, int]])
+    From then on once in ten minutes: what keeps it from living is seldom over sooner, and each start costs seconds of a
+    processor and 170 MB. All who look after a home share one file; one who cannot write it remembers by himself.
+    `primus up` begins anew.
+    """
+
+    home: Path
+    clock: Callable[[], float] = time.time
+    own: dict[Service, Start] = field(default_factory=dict[Service, Start])
 
     def may(self, service: Service) -> bool:
         """Whether it is time for the next start."""
-        at, number = self.last.get(service, (-STEADY_SECONDS, 0))
-        return self.clock() - at >= min(LONGEST_PAUSE_SECONDS, 2.0 ** min(number - 1, 10)) if number else True
+        last = self.known().get(service)
+        # A clock that was set back keeps nobody waiting for it to catch up.
+        return last is None or not 0.0 <= self.clock() - last.at < pause_after(last.number)
 
-    def note(self, service: Service) -> None:
-        """It was started now."""
-        at, number = self.last.get(service, (-STEADY_SECONDS, 0))
-        steady = self.clock() - at > STEADY_SECONDS + LONGEST_PAUSE_SECONDS
-        self.last[service] = (self.clock(), 1 if steady else number + 1)
+    def note(self, service: Service, why: str) -> None:
+        """It is started now."""
+        known = self.known()
+        last = known.get(service)
+        self._write(known | {service: Start(self.clock(), 1 if last is None else last.number + 1, why)})
+
+    def forget(self, services: Iterable[Service]) -> None:
+        """They live."""
+        known = self.known()
+        if gone := known.keys() & set(services):
+            self._write({service: start for service, start in known.items() if service not in gone})
+
+    def next_in_words(self, service: Service) -> str:
+        """Which start in a row it was, and when the next one may come."""
+        last = self.known()[service]
+        return f"start {last.number} in a row, the next one after {pause_after(last.number):g} s at the soonest"
+
+    def known(self) -> dict[Service, Start]:
+        """The last start of each, the newer one of what the file says and of what this process did."""
+        found = dict(self.own)
+        for name, row in _rows(self.home / STARTS).items():
+            with suppress(TypeError, ValueError):
+                service, start = Service(name), Start(**row)
+                if service not in found or found[service].at <= start.at:
+                    found[service] = start
+        return found
+
+    def _write(self, known: dict[Service, Start]) -> None:
+        self.own = known
+        with suppress(OSError):
+            write_whole(self.home / STARTS, json.dumps({str(one): asdict(start) for one, start in known.items()}))
+
+
+def _rows(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def pause_after(number: int) -> float:
+    """Seconds between start number `number` in a row of a service and the next one."""
+    return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(number - 1, 10)) if number < MOST_STARTS else SPENT_PAUSE_SECONDS
 
 
 def down(home: Path) -> list[str]:
-    """End all of it, not the training; what lived. Safe to repeat.
+    """End all of it, not the training, also what no pid file names; what lived. Safe to repeat.
 
     Raises:
         Unavailable: a process does not end.
@@ -198,9 +278,16 @@ def down(home: Path) -> list[str]:
         return []
     with one_at_a_time(home / "up.lock"):
         (home / WISH).unlink(missing_ok=True)
-        ended = [service.value for service in (Service.MONITOR, Service.RUNNER) if stop(home / f"{service}.json")]
+        (home / STARTS).unlink(missing_ok=True)
+        ended = [service.value for service in (Service.MONITOR, Service.RUNNER) if _stop(home, service)]
         (home / READY).unlink(missing_ok=True)
         return [*ended, Service.SERVER.value] if stop_server(home) else ended
+
+
+def _stop(home: Path, service: Service) -> bool:
+    """End every process of this service; True where one lived."""
+    named = stop(home / f"{service}.json")
+    return bool(end_services(home, [MODULES[service]])) or named
 
 
 def _start(home: Path, service: Service, url: str, cluster: str) -> bool:
@@ -210,28 +297,30 @@ def _start(home: Path, service: Service, url: str, cluster: str) -> bool:
     wanted, found = f"{url} {cluster} {door} {code_stamp()}", alive(home, service)
     if found is not None and found.detail == wanted:
         return False
-    stop(home / f"{service}.json")
+    _stop(home, service)
     environment = {**quiet_environment(home), "PREFECT_API_URL": url, "PRIMUS_HOME": str(home), CLUSTER: cluster}
-    pid = spawn([sys.executable, "-m", MODULES[service]], home / "logs" / f"{service}.log", environment)
-    record(home / f"{service}.json", pid, wanted)
+    command = [sys.executable, "-m", MODULES[service]]
+    start_recorded(home / f"{service}.json", command, log_of(home, service), environment, wanted)
     return True
 
 
 def _wait_until_serving(home: Path) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not serving(home):
-        log = home / "logs" / f"{Service.RUNNER}.log"
+        log = log_of(home, Service.RUNNER)
         if alive(home, Service.RUNNER) is None:
-            raise Unavailable(f"the flow runner ended at once: {last_words(log)}; see {log}")
+            raise Unavailable(f"the flow runner ended at once: {no_room(home) or last_words(log)}; see {log}")
         if time.monotonic() > deadline:
-            raise Unavailable(f"the flow runner does not serve after {READY_SECONDS:g} s; see {log}")
+            why = f" ({full})" if (full := no_room(home)) else ""
+            raise Unavailable(f"the flow runner does not serve after {READY_SECONDS:g} s{why}; see {log}")
         time.sleep(0.05)
 
 
 def _write_wish(home: Path, wish: Wish) -> None:
-    draft = home / f"{WISH}.{os.getpid()}"
-    draft.write_text(json.dumps(asdict(wish)))
-    draft.replace(home / WISH)
+    if why := no_room(home):
+        raise Unavailable(f"nothing is started: {why}", 5.0)
+    write_whole(home / WISH, json.dumps(asdict(wish)))
+    (home / STARTS).unlink(missing_ok=True)
 
 
 def _tell_server(told: Callable[[str], None], url: str) -> None:

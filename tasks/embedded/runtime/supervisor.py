@@ -405,9 +405,17 @@ def _serve(root: str, setting: str, asked: int, answers: int) -> NoReturn:
                 _supervise(root, name, uid, namespaces)
             os.write(answers, f"{uid} {pid} {start_time(pid) or 0}\n".encode())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    while wait := revive_keeper(root):
+    while wait := _seconds_to_wait(root):
         time.sleep(wait)
     os._exit(0)
+
+
+def _seconds_to_wait(root: str) -> float:
+    """Start a keeper where one was killed with something pending; seconds until the next try, 0 where none is due."""
+    try:
+        return revive_keeper(root)
+    except Unavailable as error:  # a full disk, no more processes: that passes, and nobody else may come to look
+        return error.retry_after_seconds
 
 
 def _supervise(root: str, name: str, uid: str, namespaces: str) -> NoReturn:

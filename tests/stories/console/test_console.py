@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tests.support.harness.consoles import Console, console
 from tests.support.harness.stages import PROFILE
-from tests.support.running.waiting import until
+from tests.support.running.waiting import patience, until
 
 pytestmark = pytest.mark.story
 STORY = str(PROFILE)
@@ -194,3 +196,18 @@ def test_down_leaves_no_process(served: Console) -> None:
     assert sorted(stopped) == sorted(SERVICES)
     until("every process of the home has ended", lambda: not served.processes(), lambda: str(served.processes()))
     assert json.loads(served.primus("down", "--json").stdout)["stopped"] == []
+
+
+def test_a_full_disk_is_told_by_name_and_no_server_is_started_again_and_again(tmp_path: Path) -> None:
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]  # the disk is seen by these processes only
+    command = [*alone, sys.executable, "-m", "tests.support.harness.full_disk", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120.0), check=False)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["servers while full"] == 0
+    code, said = seen["up"]
+    assert code == 3
+    assert "disk full: 0.0 MB are free, 17 MB are needed" in said
+    assert seen["lives again"], "once there is room, by itself"
+    assert seen["down"] == 0
+    assert seen["left"] == [], "also the server whose pid file was gone"

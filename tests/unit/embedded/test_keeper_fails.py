@@ -5,6 +5,7 @@ What is asked of a keeper while it is busy is done before it sleeps.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -30,12 +31,15 @@ from tasks.embedded.start_keeper import (
     MEMORY_SECONDS,
     RETRY_SECONDS,
     FailureLog,
+    busy_mark,
     demand_keeper,
     failures_path,
     keeper_lock,
     look_mark,
     note_start,
     read_failures,
+    start_keeper,
+    start_mark,
     write_failure,
 )
 from tasks.embedded.store import locks
@@ -190,6 +194,24 @@ def test_the_harder_it_fails_the_more_rarely_it_is_started(one: EmbeddedCluster)
     assert time.monotonic() - begin > 3.0, "0.1 + 0.2 + 0.4 + 0.8 + 1.6 s"
     repair()
     healed(one, "waits")
+
+
+def test_on_a_full_disk_none_is_started_and_it_is_called_so(
+    one: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _offset: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    root = str(one.root)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="disk full: free some space"):
+            start_keeper(root)
+    assert not os.path.exists(start_mark(root)), "whoever makes room waits for nothing"
+    assert not os.path.exists(busy_mark(root))
+    monkeypatch.undo()
+    one.apply(pod("runs", "true"))
+    healed(one, "runs")
 
 
 def test_a_zygote_goes_on_trying_where_nobody_asks(one: EmbeddedCluster) -> None:
