@@ -72,7 +72,7 @@ def _of_the_machine(error: OSError) -> str:
     from tasks.processes import FULL, unwritten
 
     if error.errno not in FULL:
-        return str(error)
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     named = error.filename if isinstance(error.filename, str) else os.environ.get("PRIMUS_HOME") or "~/.primus"
     where = Path(named).expanduser()
     return unwritten(next((one for one in (where, *where.parents) if one.is_dir()), where), error)

@@ -273,8 +273,17 @@ def stop(path: Path, grace_seconds: float = 10.0) -> bool:
     found = recorded(path)
     if found is not None:
         _end(found, grace_seconds)
-    path.unlink(missing_ok=True)
+    remove(path)
     return found is not None
+
+
+def remove(path: Path) -> None:
+    """Remove a state file; what is not there need not be removed, also where nothing may be written."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        if path.exists():
+            raise
 
 
 def _end(found: Recorded, grace_seconds: float) -> None:

@@ -54,6 +54,8 @@ def programs_archive(home: Path) -> Path:
         Unavailable: the archive cannot be written.
     """
     target = home / "programs" / _present_digest(_looks()) / ARCHIVE
+    if home.exists() and not os.access(home, os.W_OK):
+        return target  # who may only read the home starts no pod there
     if not target.exists():
         sources = _sources()
         target = home / "programs" / _digest(sources) / ARCHIVE

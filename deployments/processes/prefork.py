@@ -33,7 +33,7 @@ from profiles.errors import Permanent
 from tasks.addresses import prepare
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import code_stamp
-from tasks.processes import end_services, name_driver, process_start, recorded, start_recorded, stop
+from tasks.processes import end_services, name_driver, process_start, recorded, remove, start_recorded, stop
 
 HAND_OVER_SECONDS = 3.0
 """For each of the two; a server that answers takes a few milliseconds."""
@@ -103,7 +103,7 @@ def stop_nursery(home: Path) -> bool:
     """End the nursery of this home, not the drivers it forked; True where one lived."""
     named = stop(home / PID_FILE)
     stopped = bool(end_services(home, [MODULE])) or named
-    (home / SOCKET).unlink(missing_ok=True)
+    remove(home / SOCKET)
     return stopped
 
 

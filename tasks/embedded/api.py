@@ -70,6 +70,8 @@ class EmbeddedCluster:
         self._install()
 
     def _install(self) -> None:
+        if self.root.exists() and not os.access(self.root, os.W_OK):
+            return  # it is read as it stands; a write says what forbids it
         path, text = self.root / "cluster.json", self.spec.to_json()
         try:
             self._store.prepare()

@@ -285,8 +285,11 @@ def insist_on_keeper(root: str, longest_wait_seconds: float) -> None:
 
 
 def revive_keeper(root: str) -> float:
-    """Start a keeper where one was killed with something pending; see `start_keeper`."""
-    return start_keeper(root) if os.path.exists(busy_mark(root)) else 0.0
+    """Start a keeper where one was killed with something pending; see `start_keeper`.
+
+    Who may only read the cluster starts none: whoever may write it does.
+    """
+    return start_keeper(root) if os.path.exists(busy_mark(root)) and os.access(root, os.W_OK) else 0.0
 
 
 def demand_keeper(root: str) -> None:

@@ -1,7 +1,8 @@
 """The database under the ledger: opening, transactions, fencing, noticing that it is gone, and writing a record once.
 
-SQLite: write-ahead log, one writer at a time, readers never wait. A transaction that must outlive a power cut (an
-attempt, an action, a lease: written before it is carried out) is synced to disk; others survive the death of any
+SQLite: write-ahead log, one writer at a time, readers never wait. Who may read the file but not write it (a copy, a
+mount without that right) reads it as it stands; only writes are refused. A transaction that must outlive a power cut
+(an attempt, an action, a lease: written before it is carried out) is synced to disk; others survive the death of any
 process, which is all they need. PostgreSQL: row locks on the run's lease and counter do the same.
 """
 
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +164,8 @@ class Database:
         self._engine: Engine | None = None
         self._process = os.getpid()
         self._inode: tuple[int, int] | None = None
+        self._view: _View | None = None
+        """What the file was like when it was opened only to be read; None: it may be written."""
         self.ledger_id = ""
         """Known once it was opened."""
 
@@ -194,7 +198,7 @@ class Database:
             Fenced: a newer driver holds the run; nothing was written.
             Unavailable, Permanent: see `tasks.ledger.errors`; nothing was written.
         """
-        with translated(self.url), self._open().connect() as connection:
+        with translated(self.url), self._open(to_write=True).connect() as connection:
             if self._path is not None:
                 self._set_synchronous(connection, "FULL" if synced else "NORMAL")
                 connection = connection.execution_options(begin="BEGIN IMMEDIATE")  # noqa: PLW2901 - same one
@@ -215,7 +219,7 @@ class Database:
                 self._engine.dispose(close=self._process == os.getpid())
             self._engine = None
 
-    def _open(self) -> Engine:
+    def _open(self, *, to_write: bool = False) -> Engine:
         with self._lock:
             if self._process != os.getpid():
                 # A forked child must not speak on its parent's connections, nor close them.
@@ -224,6 +228,9 @@ class Database:
                 self._engine, self._process = None, os.getpid()
             if self._engine is not None and self._path is not None and _inode(self._path) != self._inode:
                 self._reopen_replaced()
+            if self._engine is not None and self._view is not None and (to_write or self._changed()):
+                self._engine.dispose()
+                self._engine = None
             if self._engine is None:
                 self._engine = self._opened()
             return self._engine
@@ -231,9 +238,10 @@ class Database:
     def _opened(self) -> Engine:
         if self.ledger_id and self._path is not None and _inode(self._path) is None:
             raise self._vanished()
-        engine = _engine(self.url, self._path)
+        self._view = _View.of(self._path) if self._path is not None and not may_write(self._path) else None
+        engine = _engine(self.url, self._path, self._view)
         try:
-            prepare(engine, self._path, self.clock())
+            prepare(engine, self._path, self.clock(), changes=self._view is None)
             ledger_id = current_ledger_id(engine)
             if self.ledger_id not in ("", ledger_id):
                 raise Unavailable(f"{place_of(self.url)}: another ledger was put in its place; put the right one back")
@@ -243,6 +251,10 @@ class Database:
         self.ledger_id = ledger_id
         self._inode = _inode(self._path) if self._path is not None else None
         return engine
+
+    def _changed(self) -> bool:
+        """Whether somebody wrote the file that this process may only read."""
+        return self._path is not None and self._view != _View.of(self._path)
 
     def _reopen_replaced(self) -> None:
         if self._path is None or _inode(self._path) is None:
@@ -285,11 +297,43 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _engine(url: URL, path: Path | None) -> Engine:
+def may_write(path: Path) -> bool:
+    """Whether this process may write a file and beside it, or make it where it is not there."""
+    if not path.exists():
+        return True  # making it tells what forbids it
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
+@dataclass(frozen=True)
+class _View:
+    """What tells that a database which is only read was changed by somebody."""
+
+    size: int
+    changed_at: int
+    logged: bool
+    """Its writer has it open, or was killed: what was written last stands in the log beside it."""
+
+    @classmethod
+    def of(cls, path: Path) -> _View | None:
+        """Of the file as it is now; None where there is none."""
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        log = path.with_name(path.name + "-wal")
+        return cls(status.st_size, status.st_mtime_ns, log.exists() and log.stat().st_size > 0)
+
+    def address(self, path: Path) -> str:
+        """How SQLite opens it: with the log, or as a file that nobody writes, for which it makes no log of its own."""
+        return f"{path.as_uri()}?mode=ro" + ("" if self.logged else "&immutable=1")
+
+
+def _engine(url: URL, path: Path | None, view: _View | None = None) -> Engine:
     if path is None:
         return sqlalchemy.create_engine(url, connect_args=_POSTGRES, pool_pre_ping=True, pool_size=4, pool_timeout=10)
+    address = str(path) if view is None else f"{view.address(path)}&uri=true"
     engine = sqlalchemy.create_engine(
-        url.set(database=str(path)),
+        url.set(database=address) if view is None else f"sqlite:///{address}",
         connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
         pool_timeout=10,
     )

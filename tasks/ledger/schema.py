@@ -20,21 +20,28 @@ _FIRST_SCHEMA = "0013"
 """Of the first migration; a ledger with an older one is of a development version before the first release."""
 
 
-def prepare(engine: Engine, path: Path | None, now: float) -> None:
+def prepare(engine: Engine, path: Path | None, now: float, *, changes: bool = True) -> None:
     """Make the tables what this program expects; costs one query where they are.
 
-    `path` is the file of the database (None for PostgreSQL), `now` in Unix seconds.
+    `path` is the file of the database (None for PostgreSQL), `now` in Unix seconds. Without `changes` they are only
+    looked at: the file may not be written.
 
     Raises:
         Permanent: a newer program wrote this ledger, or a development version before the first release.
-        Unavailable: the file is gone while its log is still there.
+        Unavailable: the file is gone while its log is still there, or its tables are older ones and may not be changed.
     """
     if path is not None:
         _refuse_orphaned_log(path)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if changes:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with engine.connect() as connection, connection.begin():
-        if _version(connection) == SCHEMA:
+        if (found := _version(connection)) == SCHEMA:
             return
+    if not changes:
+        raise Unavailable(
+            f"ledger {path}: it has schema {found or 'none'} and cannot be brought to {SCHEMA}, which this program "
+            "reads, because it may not be written: let its owner open it once (`primus runs`), or read a copy of it"
+        )
     with _alone(path):
         if path is not None:
             with engine.connect() as connection:

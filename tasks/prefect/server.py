@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -11,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -230,6 +231,10 @@ def stop_server(home: Path) -> bool:
 @contextmanager
 def one_at_a_time(path: Path) -> Generator[None]:
     """Of all processes of a home one after the other."""
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            fcntl.flock(held.enter_context(path.open("w")), fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise  # where nothing can be written at all, nobody else writes either
         yield

@@ -44,6 +44,7 @@ from tasks.processes import (
     no_room,
     record,
     recorded,
+    remove,
     start_recorded,
     stop,
     write_whole,
@@ -277,10 +278,10 @@ def down(home: Path) -> list[str]:
     if not home.exists():
         return []
     with one_at_a_time(home / "up.lock"):
-        (home / WISH).unlink(missing_ok=True)
-        (home / STARTS).unlink(missing_ok=True)
+        for name in (WISH, STARTS):
+            remove(home / name)
         ended = [service.value for service in (Service.MONITOR, Service.RUNNER) if _stop(home, service)]
-        (home / READY).unlink(missing_ok=True)
+        remove(home / READY)
         return [*ended, Service.SERVER.value] if stop_server(home) else ended
 
 

@@ -33,7 +33,7 @@ def take(path: str) -> int | None:
 def holder(path: str) -> int | None:
     """Pid of the living process that holds the lock, None where nobody does."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # who may only read may ask, too
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:

@@ -14,6 +14,7 @@ import pytest
 
 from profiles.errors import Permanent, Unavailable
 from profiles.vocabulary import RunState
+from tasks.ledger import database
 from tasks.ledger.ledger import Ledger
 from tests.support.builders.ledgers import a_run, an_attempt, driven
 from tests.support.servers.postgres_server import PostgresServer
@@ -32,6 +33,49 @@ def file_ledger(path: Path) -> Iterator[Ledger]:
     opened = Ledger(f"sqlite:///{path}")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def reader(file_ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    """Who may read the file that another one writes, but not write it."""
+    driven(file_ledger)
+    monkeypatch.setattr(database, "may_write", lambda _path: False)
+    opened = Ledger(f"sqlite:///{path}")
+    yield opened
+    opened.close()
+
+
+def test_who_may_only_read_sees_what_the_living_writer_writes(reader: Ledger, file_ledger: Ledger) -> None:
+    assert reader.run("demo") == a_run()
+    file_ledger.open_run(a_run("second"))
+    assert reader.run("second") == a_run("second")
+
+
+@pytest.mark.usefixtures("reader")
+def test_who_may_only_read_sees_what_a_writer_left_and_what_the_next_one_writes(
+    reader: Ledger, file_ledger: Ledger, path: Path
+) -> None:
+    file_ledger.close()
+    assert not path.with_name("ledger.sqlite-wal").exists()
+    assert reader.run("demo") == a_run()
+    assert not path.with_name("ledger.sqlite-wal").exists(), "nothing is made"
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE runs SET why = 'changed'")
+    other.close()
+    changed = reader.run("demo")
+    assert changed is not None
+    assert changed.why == "changed"
+
+
+def test_who_may_only_read_writes_nothing_and_brings_no_older_ledger_up(reader: Ledger, path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be written: check the file's and folder's owner and mode"):
+        reader.open_run(a_run("second"))
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE alembic_version SET version_num = '0013'")
+    other.close()
+    reader.close()
+    with pytest.raises(Unavailable, match=r"it has schema 0013 .* let its owner open it once \(`primus runs`\)"):
+        reader.runs()
 
 
 def test_a_new_ledger_makes_its_folder_for_its_owner_only(file_ledger: Ledger, path: Path) -> None:
