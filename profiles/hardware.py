@@ -40,7 +40,7 @@ class HardwareProfile(Value):
     resource_name: Literal["amd.com/gpu", "nvidia.com/gpu", ""] = ""
     """Extended resource that counts GPUs; empty without GPUs."""
     nics_per_node: Count = 0
-    """Fabric NICs of one node (without the management network)."""
+    """Fabric NICs of one node (without the management network); 0: no check looks for one."""
     nic_gbit_per_second: Count = 0
     """Rate of one fabric NIC in Gb/s."""
     nic_resource_name: str = ""

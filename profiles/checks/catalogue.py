@@ -83,6 +83,8 @@ class Probe:
     """Names of its arguments; all may be left out."""
     gpus: bool = False
     """It looks at GPUs, so that a check says of which vendors."""
+    nics: bool = False
+    """It looks at NICs of the fabric, so that nodes without any are not tested with it."""
 
 
 PROBES: dict[str, Probe] = {
@@ -167,6 +169,7 @@ PROBES: dict[str, Probe] = {
             "nic_firmware": "",
         },
         ("seconds",),
+        nics=True,
     ),
     "node-settings": Probe(
         "What kernel and control group grant; where a limit is `unlimited`, the node's memory is told.",

@@ -116,11 +116,18 @@ class Check(Value):
         """What it measures, as its limits see it."""
         return Measure(self.quantity, self.unit, self.direction, self.peak or self.quantity)
 
+    @property
+    def looks_at_nics(self) -> bool:
+        """It has nothing to look at where no NIC of a fabric is; what only needs the NICs for itself may do without."""
+        asked = self.probe is not None and PROBES[self.probe.name].nics
+        return asked or any("{nic}" in word for word in self.command)
+
     def applies_to(self, hardware: HardwareProfile) -> bool:
         """Whether nodes of that hardware are tested with it."""
         named = not self.hardware or hardware.name in self.hardware
         fits = hardware.gpus_per_node >= self.least_gpus and (not self.vendors or hardware.vendor in self.vendors)
-        return named and fits and not self.left_out
+        there = hardware.nics_per_node > 0 or not self.looks_at_nics
+        return named and fits and there and not self.left_out
 
     def bounds_on(self, hardware: HardwareProfile) -> tuple[Bound, ...]:
         """Its limits of figures and words on that hardware, in its own unit; peers and history stand in `limits`."""

@@ -120,6 +120,16 @@ def test_the_deeper_suites_hold(suite: str, names: list[str]) -> None:
         assert {check.depth for check in SUITES[suite].checks} == {suite}
 
 
+@pytest.mark.parametrize("hardware", [name for name, one in HARDWARE.items() if one.nics_per_node])
+def test_nodes_without_nics_are_not_asked_about_them(hardware: str) -> None:
+    without = HARDWARE[hardware].model_copy(update={"nics_per_node": 0})
+    before, after = (
+        {one.name for one in SUITES["smoke"].checks_of("smoke", kind)} for kind in (HARDWARE[hardware], without)
+    )
+    gone = {"nic-ports", "nic-gids", "nic-link-rate", "nic-errors", "nic-symbol-errors", "nic-firmware"}
+    assert before - after == gone
+
+
 def test_the_full_suite_leaves_nothing_out() -> None:
     parts = {name: check for suite in DEPTHS for name, check in _checks(suite).items()}
     full = _checks("full")
