@@ -38,6 +38,16 @@ TELLING = 0.3
 """Below this nothing is claimed: the class is unknown."""
 RIVAL_FACTOR = 0.5
 """How much the next class takes from the confidence in the first."""
+END_TOLD = "how it ended"
+"""The one witness that all reports of an end are together."""
+ENDS_TOLD = frozenset({
+    "killed-by-shell", "killed-exit-code", "killed-signal", "ended-minus-nine", "kubernetes-exit-137", "segfault-shell",
+    "crashed-exit-code", "crashed-signal", "dataloader-worker-crashed", "dataloader-worker-ended",
+    "pool-process-died", "slurm-job-killed",
+})  # fmt: skip
+"""Rules of lines that say how a process ended, and no more."""
+_END = re.compile(r"(?:signal|exit)-\d{1,3}")
+"""Names of the witnesses of ends that launchers and records tell."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,8 @@ class Rule:
     vendor: Literal["any", "nvidia", "amd"] = "any"
     echo: bool = False
     """A consequence that others than the culprit print: hardly counted as soon as an original is known."""
+    wraps: bool = False
+    """It carries whatever failed beneath it: as soon as anything else says what that is, it says nothing."""
     fallback: bool = False
     """Counts only where no other rule matches the line."""
     origins: tuple[str, ...] = ()
@@ -106,6 +118,13 @@ class Clue:
     """Node or ranks the line blames, as it names them."""
     file: str = ""
     line: int = 0
+    wraps: bool = False
+    """It carries what failed beneath it."""
+
+    @property
+    def tells_end(self) -> bool:
+        """It says only how a process ended: by which signal, with which code."""
+        return self.rule in ENDS_TOLD or _END.fullmatch(self.rule) is not None
 
     @property
     def original(self) -> bool:
@@ -132,7 +151,7 @@ def weigh(clues: Iterable[Clue], victims: frozenset[int], first_failure: float |
     `victims`: ranks that were asked to end, or ended because others did; `first_failure`: Unix seconds of the first
     own one.
     """
-    left = _without_consequences(_discounted(tuple(clues), victims, first_failure))
+    left = _without_consequences(_discounted(_without_wrappers(tuple(clues)), victims, first_failure))
     scores = _scores(left)
     ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0].value))
     strongest = sorted(left, key=_strength)
@@ -162,6 +181,14 @@ def _strength(clue: Clue) -> tuple[float, bool, float, str, str]:
     return (-clue.weight, clue.echo, math.inf if clue.at is None else clue.at, clue.rule, clue.text)
 
 
+def _without_wrappers(clues: Sequence[Clue]) -> tuple[Clue, ...]:
+    """The clues without those that only carry what another one names."""
+    named = any(
+        not clue.wraps and clue.weight >= TELLING and clue.fault_class is not FaultClass.UNKNOWN for clue in clues
+    )
+    return tuple(clue for clue in clues if not (clue.wraps and named))
+
+
 def _without_consequences(clues: Sequence[Clue]) -> tuple[Clue, ...]:
     """Drop what another clue, at least as strong, declares to be its consequence."""
     causes: dict[str, float] = {}
@@ -189,12 +216,19 @@ def _discounted(clues: Sequence[Clue], victims: frozenset[int], first: float | N
 
 
 def _scores(clues: Sequence[Clue]) -> dict[FaultClass, float]:
-    """Probability of each class from its strongest clue of every rule; two copies of one line are one witness."""
-    strongest: dict[tuple[FaultClass, str], float] = {}
-    for clue in clues:
-        key = (clue.fault_class, clue.rule)
-        strongest[key] = max(strongest.get(key, 0.0), clue.weight)
+    """Probability of each class, as of independent witnesses.
+
+    Copies of one line are one witness, and so are several readings of it: what two rules and a launcher's report make
+    of one line was said once. How a process ended is one fact as well, in however many lines its launcher tells it.
+    """
     missing: dict[FaultClass, float] = {}
-    for (kind, _), weight in sorted(strongest.items(), key=lambda item: (item[0][0].value, item[0][1])):
-        missing[kind] = missing.get(kind, 1.0) * (1.0 - min(weight, 0.99))
+    heard: set[tuple[FaultClass, str] | tuple[FaultClass, str, int]] = set()
+    for clue in sorted(clues, key=lambda clue: (clue.fault_class.value, *_strength(clue))):
+        kind = clue.fault_class
+        told = {(kind, END_TOLD if clue.tells_end else clue.rule)}
+        place = {(kind, clue.file, clue.line)} if clue.line else set[tuple[FaultClass, str, int]]()
+        if not heard.isdisjoint(told) or not heard.isdisjoint(place):
+            continue
+        heard |= told | place
+        missing[kind] = missing.get(kind, 1.0) * (1.0 - min(clue.weight, 0.99))
     return {kind: 1.0 - value for kind, value in missing.items()}

@@ -17,7 +17,7 @@ from flows.decisions.diagnosis.lines import gather
 from flows.decisions.diagnosis.observers.registry import observe
 from flows.decisions.diagnosis.places import NodePlaces, read_places
 from flows.decisions.diagnosis.readings import readings
-from flows.decisions.diagnosis.witnesses import exit_clue, testimony
+from flows.decisions.diagnosis.witnesses import exit_clue, memory_untold, testimony
 from flows.decisions.policy import policy_of
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import Evidence, LogLine, Signal
@@ -75,6 +75,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """
     evidence, lines, ends = _read(evidence)
     clues = (*testimony(evidence), *map(exit_clue, ends), *readings(evidence, lines), *observe(lines))
+    clues = (*clues, *memory_untold(clues))
     gang = read_gang(evidence.terminations or terminations(ends, failing(clues, ends)), clues)
     weighed = weigh(clues, gang.victims, gang.failed_at)
     if evidence.signal is Signal.LOGS:

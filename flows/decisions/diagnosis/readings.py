@@ -151,6 +151,7 @@ def _reading(line: LogLine, match: RuleMatch, node: str, end: RankEnd | None, fa
         rank=rank_of(line) if rule.blames == "rank" else line.rank,
         at=line.at if line.at is not None else (end.at if end is not None else None),
         echo=rule.echo or factor < 1.0,
+        wraps=rule.wraps,
         supersedes=rule.supersedes,
         advice=rule.advice,
         peer=match.peer,

@@ -292,7 +292,8 @@ def killed(lines: Sequence[LogLine]) -> Iterator[Clue]:
         if ended is not None and ended["job"] in nodes:
             node = nodes[ended["job"]]
             text = f"job {ended['job']} on {node}: ended by signal {ended['signal']}"
+            kind = FaultClass.USER_CODE if ended["signal"] == "11" else FaultClass.PROCESS_KILLED
             yield Clue(
-                FaultClass.PROCESS_KILLED, KILLED_WEIGHT, text, "slurm-job-killed", "node", node, None, line.at,
+                kind, KILLED_WEIGHT, text, "slurm-job-killed", "node", node, None, line.at,
                 file=line.file, line=line.line, supersedes=("killed-signal", "crashed-signal"),
             )  # fmt: skip

@@ -111,7 +111,7 @@ def down(lines: Sequence[LogLine]) -> Iterator[Clue]:
         last = fallen[-1]
         yield Clue(FaultClass.FABRIC, FLAPS_WEIGHT if up[key] else DOWN_WEIGHT, last.text[:400],
                    "link-flaps" if up[key] else "link-down", "node", last.node, last.rank, last.at,
-                   supersedes=("collective_timeout", "nccl-unhandled"), file=last.file, line=last.line)  # fmt: skip
+                   supersedes=("collective_timeout",), file=last.file, line=last.line)  # fmt: skip
 
 
 UNANSWERED_WEIGHT = 0.72

@@ -23,7 +23,7 @@ COLLECTIVE_RULES: tuple[Rule, ...] = (
          "[rank0]:[E504 23:32:59.338 ProcessGroupNCCL.cpp:1896] [PG ID 0 PG GUID 0(default_pg) Rank 0] "
          "Process group watchdog thread terminated with exception: [Rank 0] Watchdog",
          "watchdog thread started",
-         "PyTorch ProcessGroupNCCL: carries any other error", echo=True),
+         "PyTorch ProcessGroupNCCL: carries any other error", echo=True, wraps=True),
     Rule("nccl-watchdog-noticed",
          r"(?:Exception \(either an error or timeout\) detected by watchdog at work|failure detected by watchdog at work|"
          r"Received a (?:global|dump) (?:signal|timeout) .{0,20}due to a collective timeout|Observed flight recorder dump signal|"
@@ -55,14 +55,24 @@ COLLECTIVE_RULES: tuple[Rule, ...] = (
          "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2006, remote process "
          "exited or there was a network error",
          "process exited",
-         "NCCL result codes", echo=True),
-    Rule("nccl-unhandled",
-         r"(?:unhandled (?:cuda|system) error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError)",
-         F.COLLECTIVE_TIMEOUT, 0.35, "nobody",
+         "NCCL result codes", echo=True, wraps=True),
+    Rule("nccl-cuda-call", r"\bunhandled (?:cuda|hip) error\b|ncclUnhandledCudaError", F.GPU_DRIVER, 0.4, "rank",
+         "ncclUnhandledCudaError: Call to CUDA function failed.",
+         "unhandled event",
+         "NCCL and RCCL result codes: a call of this process's own runtime failed, nobody waited for it", echo=True, wraps=True),
+    Rule("nccl-system-call", r"\bunhandled system error\b|ncclSystemError", F.UNKNOWN, 0.3, "nobody",
          "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1333, unhandled system "
          "error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5",
          "unhandled event",
-         "NCCL result codes", echo=True),
+         "NCCL result codes: a socket, shared memory or an adapter; which one stands beside it", echo=True, wraps=True),
+    Rule("nccl-internal", r"ncclInternalError|internal error - please report this issue to the (?:N|R)CCL", F.UNKNOWN, 0.3, "nobody",
+         "ncclInternalError: Internal check failed.",
+         "internal check passed",
+         "NCCL result codes", echo=True, wraps=True),
+    Rule("nccl-usage", r"ncclInvalid(?:Usage|Argument)|NCCL .{0,120}\binvalid (?:usage|argument) \(run with NCCL_DEBUG", F.CONFIG, 0.5, "code",
+         "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+         "invalid usage of the mouse",
+         "NCCL result codes: the communicator was asked for what cannot be", echo=True, wraps=True),
     Rule("nccl-peer-closed",
          r"(?:Connection closed by remote peer|Call to recv from|Call to send to) (?P<peer>[\w.\-:]{1,100}?)<\d{1,5}>"
          r"(?! failed ?: (?!Connection reset|Broken pipe))",
@@ -76,7 +86,7 @@ COLLECTIVE_RULES: tuple[Rule, ...] = (
          "gpu-3:1:2 [3] proxy.cc:1521 NCCL WARN [Service thread] Error encountered progressing operation=Connect, res=3, closing "
          "connection",
          "gpu-3:1:2 [3] NCCL INFO [Proxy Service 3] started",
-         "NCCL's proxy: carries any other error", echo=True),
+         "NCCL's proxy: carries any other error", echo=True, wraps=True),
     Rule("peer-reset",
          r"(?:Connection reset by peer|Connection closed by (?:remote )?peer|\bBrokenPipeError\b|Broken pipe|"
          r"ConnectionAbortedError|NCCL WARN .{0,60}socketProgress\w{0,6}: Connection closed|"
@@ -166,7 +176,7 @@ COLLECTIVE_RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-WAITING = ("collective_timeout", "nccl-unhandled", "mpi-abort")
+WAITING = ("collective_timeout", "mpi-abort")
 
 TRANSPORT_RULES: tuple[Rule, ...] = (
     Rule("ucx-unreachable",
@@ -277,12 +287,17 @@ RENDEZVOUS_RULES: tuple[Rule, ...] = (
          "store without an error",
          "PyTorch", fallback=True, supersedes=("python-exception",)),
     Rule("rendezvous-failed", r"\bRendezvous(?:Timeout|Closed|Connection|State|Graceful\w{0,10})?(?:Error|Exit)\b|"
-         r"(?i:\brendezvous\b.{0,40}(?:failed|timed? ?out))|(?i:time[d ]{0,2}out .{0,60}\b(?:to (?:complete|join)|waiting for) .{0,40}rendezvous)|"
-         r"has failed to send a keep-alive heartbeat to the rendezvous", F.RENDEZVOUS, 0.8, "nobody",
+         r"(?i:\brendezvous\b.{0,40}(?:failed|timed? ?out))|(?i:time[d ]{0,2}out .{0,60}\b(?:to (?:complete|join)|waiting for) .{0,40}rendezvous)",
+         F.RENDEZVOUS, 0.8, "nobody",
          "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d "
          "store has failed. See inner exception for details.",
          "rendezvous complete",
          "torchrun, DLRover"),
+    Rule("rendezvous-heartbeat-lost", r"has failed to send a keep-alive heartbeat to the rendezvous", F.RENDEZVOUS, 0.7, "nobody",
+         "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'gpu-7_1543408_0' has failed to send a "
+         "keep-alive heartbeat to the rendezvous '0' due to an error of type RendezvousTimeoutError.",
+         "keep-alive heartbeat sent",
+         "torchrun: the store's host left first, or stands still with what it runs", supersedes=("rendezvous-failed",), echo=True),
     Rule("address-in-use", r"(?:EADDRINUSE|(?i:address already in use)|[Pp]ort \d{2,5} is (?:already )?(?:in use|occupied)|"
          r"failed to listen on any local network address|Only one usage of each socket address|but another process is utilizing it)", F.RENDEZVOUS, 0.85, "nobody",
          "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
@@ -294,7 +309,9 @@ RENDEZVOUS_RULES: tuple[Rule, ...] = (
          "request refused by policy",
          "errno ECONNREFUSED", echo=True),
     Rule("nccl-refused",
-         r"(?:[Cc]onnect(?:ion)? to (?P<peer>[\w.\-:%]{1,64}?)<\d{1,5}>|NCCL WARN .{0,100}connect) (?:returned|failed ?:) Connection refused(?!, retrying)",
+         r"(?:[Cc]onnect(?:ion)? to (?P<peer>[\w.\-:%]{1,64}?)<\d{1,5}>|NCCL WARN .{0,100}connect|"
+         r"\bsocket\w{0,8}Connect\w{0,8}: .{0,60}?connect\w{0,3}) (?:returned|failed ?:)(?: \d{1,3}\()? ?Connection refused(?!, retrying)|"
+         r"\bsocket\w{0,8}Connect\w{0,8}: (?:exceeded|too many) (?:error )?retr",
          F.RENDEZVOUS, 0.5, "peer",
          "gpu-3:2387398:2387398 [3] os/linux.cc:200 NCCL WARN ncclOsSocketPollConnect: connect to 10.82.101.249<37857> returned "
          "Connection refused, exceeded error retry count after 35 attempts",
@@ -313,7 +330,7 @@ RENDEZVOUS_RULES: tuple[Rule, ...] = (
          "socket.gaierror: [Errno -3] Temporary failure in name resolution",
          "resolved host in 3 ms",
          "getaddrinfo", supersedes=("store-timeout", "store-error")),
-    Rule("nccl-unique-id", r"(?:retrieving ncclUniqueId from|ncclInvalidUsage)", F.RENDEZVOUS, 0.55, "nobody",
+    Rule("nccl-unique-id", r"retrieving ncclUniqueId from", F.RENDEZVOUS, 0.55, "nobody",
          "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
          "key-value store by key '0', but store->get('0') got error: Connection was closed",
          "ncclUniqueId was sent",
@@ -338,7 +355,7 @@ RENDEZVOUS_RULES: tuple[Rule, ...] = (
          r"bootstrap.{0,60}mismatch in (?:rank|nranks|magic)", F.CONFIG, 0.75, "code",
          "gpu-3:1958:1958 [3] bootstrap.cc:151 NCCL WARN Bootstrap Root : mismatch in rank count from procs 16 : 8",
          "gpu-3:1958:1958 [3] NCCL INFO Bootstrap Root : all ranks checked in",
-         "NCCL's bootstrap", supersedes=("nccl-unhandled",), advice="start all ranks with one world size"),
+         "NCCL's bootstrap", advice="start all ranks with one world size"),
     Rule("nccl-duplicate-gpu", r"Duplicate GPU detected : rank \d+ and rank \d+", F.CONFIG, 0.9, "code",
          "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000",
          "GPU detected : 8",

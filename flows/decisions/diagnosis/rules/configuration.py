@@ -136,7 +136,7 @@ SETTING_RULES: tuple[Rule, ...] = (
          "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)",
          "NCCL_SOCKET_IFNAME set by environment to eth0",
          "NCCL, Gloo: the interface that was named does not exist",
-         supersedes=("nccl-unhandled", "nccl-python-wrapper", "python-exception"),
+         supersedes=("nccl-python-wrapper", "python-exception"),
          advice="name an interface that every node has"),
     Rule("install-failed",
          r"ERROR: (?:Could not find a version that satisfies|No matching distribution found|Failed building wheel|"
@@ -222,7 +222,7 @@ PYTHON_RULES: tuple[Rule, ...] = (
          "nobody",
          "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 3.",
          "torch.distributed.DistStoreError: Timed out",
-         "PyTorch", supersedes=("python-exception",), echo=True, fallback=True),
+         "PyTorch", supersedes=("python-exception",), echo=True, fallback=True, wraps=True),
     Rule("connection-error",
          r"^(?:[A-Za-z_][\w.]{0,100}\.)?(?:Connection\w{0,20}Error|EOFError|TimeoutError|socket\.timeout|"
          r"IncompleteReadError)\b(?!.{0,40}refused)(?!: Ran out of input)(?!: Compressed file)", F.COLLECTIVE_TIMEOUT, 0.4, "nobody",

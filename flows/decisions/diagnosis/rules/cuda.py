@@ -13,6 +13,14 @@ from profiles.vocabulary import FaultClass
 F = FaultClass
 
 
+def said(words: str) -> str:
+    """The pattern of lines that quote what the runtime says of an error: `CUDA error: …`, NCCL's `Cuda failure 1 '…'`."""
+    return (
+        r"(?i:\b(?:cuda|hip)(?: runtime| driver)? (?:error|failure)(?: code)?[ :=]{0,3}\(?\d{0,4}\)?[ :,]{0,3}['(]?)"
+        rf"(?:{words})"
+    )
+
+
 def numbered(new: str, old: str = "") -> str:
     """The pattern of lines that name an error by number.
 
@@ -40,7 +48,7 @@ CUDA_RULES: tuple[Rule, ...] = (
          supersedes=("nccl-cuda-failure", "python-exception"),
          advice="the same rank's node again: test it; other nodes: look at the newest kernel or index code"),
     Rule("cuda-kernel-fault",
-         r"(?:CUDA|Cuda).{0,40}(?:misaligned address|an illegal instruction was encountered|invalid program counter|"
+         r"(?:CUDA|Cuda|HIP).{0,40}(?:misaligned address|an illegal instruction was encountered|invalid program counter|"
          r"operation not supported on global/shared address space|too many resources requested for launch|invalid configuration argument)|"
          r"cudaError(?:MisalignedAddress|IllegalInstruction|InvalidPc|InvalidAddressSpace|LaunchOutOfResources|InvalidConfiguration)|"
          rf"CUDA_ERROR_(?:MISALIGNED_ADDRESS|ILLEGAL_INSTRUCTION|INVALID_PC|INVALID_ADDRESS_SPACE)|{numbered('701|71[5-8]', '7|7[3-68]')}",
@@ -64,7 +72,8 @@ CUDA_RULES: tuple[Rule, ...] = (
          "CUDA runtime error 710: an index out of range in the user's tensors", supersedes=("nccl-cuda-failure",)),
     Rule("cuda-unknown-error",
          r"CUDA (?:error: unknown error|driver error: unknown error|unknown error - this may be due to)|"
-         r"cudaErrorUnknown|CUDA_ERROR_UNKNOWN|CUDA_ERROR_NOT_INITIALIZED|CUDA error: initialization error|"
+         r"cudaErrorUnknown|CUDA_ERROR_UNKNOWN|CUDA_ERROR_NOT_INITIALIZED|"
+         rf"{said('(?:initialization|unknown) error|driver shutting down|context is destroyed')}|"
          r"Unexpected error from cudaGetDeviceCount|"
          rf"{numbered('999|304|3', '30')}",
          F.GPU_DRIVER, 0.6, "node",
@@ -82,7 +91,8 @@ CUDA_RULES: tuple[Rule, ...] = (
     Rule("cuda-driver-version",
          r"CUDA driver version is insufficient for CUDA runtime version|[Dd]river/library version mismatch|"
          r"system has unsupported display driver / cuda driver combination|forward compatibility was attempted on non supported HW|"
-         r"The NVIDIA driver on your system is too old|provided PTX was compiled with an unsupported toolchain|"
+         r"The NVIDIA driver on your system is too old|(?:provided )?PTX was compiled with an unsupported toolchain|"
+         rf"{said('API call is not supported in the installed CUDA driver')}|"
          r"cudaError(?:InsufficientDriver|SystemDriverMismatch|CompatNotSupportedOnDevice|UnsupportedPtxVersion)|"
          rf"CUDA_ERROR_(?:SYSTEM_DRIVER_MISMATCH|COMPAT_NOT_SUPPORTED\w{{0,20}}|UNSUPPORTED_PTX_VERSION)|{numbered('803|804|222', '35')}",
          F.GPU_DRIVER, 0.85, "node",
@@ -92,7 +102,7 @@ CUDA_RULES: tuple[Rule, ...] = (
          vendor="nvidia"),
     Rule("cuda-no-kernel-image",
          r"no kernel image is available for execution on the device|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU|"
-         r"(?:CUDA|Cuda) error: (?:invalid device function|device kernel image is invalid)|cudaErrorInvalidDeviceFunction|"
+         rf"{said('invalid device function|device kernel image is invalid|named symbol not found')}|cudaErrorInvalidDeviceFunction|"
          r"is not compatible with the current PyTorch installation\.$", F.CONFIG, 0.85,
          "code",
          "RuntimeError: CUDA error: no kernel image is available for execution on the device",
@@ -106,7 +116,7 @@ CUDA_RULES: tuple[Rule, ...] = (
          "CUBLAS_STATUS_SUCCESS",
          "cuBLAS, cuDNN status codes", vendor="nvidia"),
     Rule("cuda-busy",
-         r"CUDA-capable device\(s\) is/are busy or unavailable|cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|"
+         r"CUDA-capable device(?:\(s\) is/are|s are) busy or unavailable|cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|"
          rf"CUDA_ERROR_MPS_\w{{3,40}}|cudaErrorMps\w{{3,40}}|{numbered('46|80[5-9]')}", F.GPU_DRIVER, 0.65, "node",
          "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
          "all CUDA-capable devices are available",
@@ -117,8 +127,8 @@ CUDA_RULES: tuple[Rule, ...] = (
          "NCCL: the fabric manager or NVSwitch does not serve multicast", supersedes=("nccl-cuda-failure",),
          vendor="nvidia",
          advice="restart the fabric manager and look at its log; NCCL_NVLS_ENABLE=0 goes on without it"),
-    Rule("nccl-cuda-failure", r"NCCL WARN (?:Failed to CUDA|Cuda failure)", F.GPU_DRIVER, 0.45, "rank",
-         "dgx-17:4120:4511 [3] enqueue.cc:1025 NCCL WARN Cuda failure 'driver shutting down'",
+    Rule("nccl-cuda-failure", r"NCCL WARN Failed to CUDA|(?i:\b(?:cuda|hip) failure)(?: \d{1,4})?:? ?'", F.GPU_DRIVER, 0.45, "rank",
+         "dgx-17:4120:4511 [3] enqueue.cc:1025 NCCL WARN Cuda failure 'invalid resource handle'",
          "NCCL INFO Cuda driver version",
          "NCCL: any error of the runtime", fallback=True),
     Rule("torch-without-cuda", r"Torch not compiled with CUDA enabled", F.CONFIG, 0.95, "code",
@@ -156,7 +166,7 @@ GPU_MEMORY_RULES: tuple[Rule, ...] = (
     Rule("cuda-out-of-memory",
          r"(?:CUDA|HIP|XPU|NPU|MPS|CUDNN|MUSA|MLU|HPU)(?: backend)? out of memory|torch\.(?:cuda\.)?OutOfMemoryError|"
          r"(?:CUDA|HIP|Cuda|cuda|hip)(?: runtime| driver)? ?[Ee]rror(?: code)?[ :=]{0,3}\(?2?\)?[ :,]{0,3}['(]?out of memory|"
-         r"[Cc]uda failure (?:2 )?'out of memory'|hipErrorOutOfMemory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|"
+         r"(?:[Cc]uda|HIP) failure:? (?:2 )?'out of memory'|hipErrorOutOfMemory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|"
          r"(?:hip|cuda)(?:Malloc|MemAlloc)\w{0,12}(?: retry)?(?: failed|\(.{0,60}\) failed).{0,60}out of memory|"
          r"THCudaCheck FAIL .{0,200}error=2 : out of memory|"
          r"Tried to allocate [\d.]{1,10} ?[KMGT]i?B[ .(]{1,3}(?:GPU|\(GPU|Device|NPU)|"

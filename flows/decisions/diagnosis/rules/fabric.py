@@ -6,7 +6,7 @@ from flows.decisions.diagnosis.clues import Rule
 from profiles.vocabulary import FaultClass
 
 F = FaultClass
-WAITING = ("collective_timeout", "nccl-unhandled")
+WAITING = ("collective_timeout",)
 """What everybody else prints when a link breaks."""
 
 FABRIC_RULES: tuple[Rule, ...] = (
@@ -152,7 +152,7 @@ FABRIC_RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-AFTER = ("collective_timeout", "nccl-unhandled")
+AFTER = ("collective_timeout",)
 
 LINK_RULES: tuple[Rule, ...] = (
     Rule("ibstat-down", r"^\s{0,12}(?:Port \d{1,3}: )?(?:State: (?:Down|Initializing|Armed)|Physical state: (?:Disabled|Polling|Sleep|LinkErrorRecovery))\s*$",
@@ -192,7 +192,7 @@ LINK_RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-PORT_AFTER = ("collective_timeout", "nccl-unhandled")
+PORT_AFTER = ("collective_timeout",)
 
 PORT_RULES: tuple[Rule, ...] = (
     Rule("ibdiagnet-error",
@@ -253,7 +253,7 @@ PORT_RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-RDMA_WAITING = ("collective_timeout", "nccl-unhandled", "mpi-abort")
+RDMA_WAITING = ("collective_timeout", "mpi-abort")
 
 RDMA_RULES: tuple[Rule, ...] = (
     Rule("ucx-transport-fatal",
@@ -322,7 +322,7 @@ RDMA_RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-ADAPTER_WAITING = ("collective_timeout", "nccl-unhandled")
+ADAPTER_WAITING = ("collective_timeout",)
 
 ADAPTER_RULES: tuple[Rule, ...] = (
     Rule("mlx5-fatal",

@@ -169,7 +169,7 @@ HOST_MEMORY_RULES: tuple[Rule, ...] = (
          "NCCL WARN Error: failed to extend /dev/shm/nccl-K3vPmB to 9637892 bytes",
          "mounted /dev/shm of 64 GB",
          "NCCL, Python multiprocessing: the container's shared memory is full",
-         supersedes=("disk-full", "nccl-unhandled"), advice=SHM),
+         supersedes=("disk-full",), advice=SHM),
     Rule("dataloader-worker-killed",
          r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (?:Killed|Unknown signal: 9)|exited unexpectedly)",
          F.HOST_OOM, 0.65, "rank",
@@ -184,6 +184,7 @@ HOST_MEMORY_RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
+CRASHED = "let the program say where it crashed: PYTHONFAULTHANDLER=1, a core file; look at its native libraries"
 REPORTS = ("unknown", "program-ended", "replica-failed", "called-process", "launcher-summary", "spawned-ended")
 """Reports of an end that do not even tell the signal."""
 _NO_MEMORY = r"^(?!.*(?:OOM|oom|[Oo]ut[- ][Oo]f[- ][Mm]emory)).*?"
@@ -222,10 +223,10 @@ KILLED_RULES: tuple[Rule, ...] = (
          "shells; often the OOM killer"),
     Rule("segfault-shell",
          r"^Segmentation fault(?: \(core dumped\))?\.?$|^\S{1,120}: line \d+: +\d+ Segmentation fault|"
-         r"\[\d+\].{0,20}segmentation fault", F.PROCESS_KILLED, 0.45, "rank",
+         r"\[\d+\].{0,20}segmentation fault", F.USER_CODE, 0.45, "rank",
          "Segmentation fault (core dumped)",
          "Fatal Python error: Segmentation fault",
-         "shells: nothing says where", supersedes=("signal-11",)),
+         "shells: nothing says where", supersedes=("signal-11",), advice=CRASHED),
     Rule("ended-minus-nine", r"(?i)\b(?:error|exit|return(?:ed)?|status|ended with)(?: code| status| value)?[:= ]{1,3}-9\b(?![.,]\d)",
          F.PROCESS_KILLED, 0.6, "rank",
          "ERROR: error code -9",
@@ -236,31 +237,39 @@ KILLED_RULES: tuple[Rule, ...] = (
          "Command terminated by signal 9",
          "Sending process 4121 closing signal SIGTERM",
          "GNU time, systemd, Go programs, Intel MPI, slurmctld", supersedes=REPORTS),
-    Rule("crashed-signal", by_signal("11", "SEGV", "segmentation fault", "Segmentation fault"), F.PROCESS_KILLED, 0.5, "rank",
+    Rule("crashed-signal", by_signal("11", "SEGV", "segmentation fault", "Segmentation fault"), F.USER_CODE, 0.5, "rank",
          "  traceback : Signal 11 (SIGSEGV) received by PID 6421",
          "Sending process 4121 closing signal SIGTERM",
-         "torchrun, GNU time, systemd, Go programs, Intel MPI, slurmctld", supersedes=REPORTS),
+         "torchrun, GNU time, systemd, Go programs, Intel MPI, slurmctld", supersedes=REPORTS, advice=CRASHED),
     Rule("dataloader-worker-crashed",
          r"DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) is killed by signal: (?:Segmentation fault|Aborted|Floating point "
-         r"exception|Illegal instruction|Terminated)|Unexpected (?:segmentation fault|floating-point exception) encountered in "
-         r"worker", F.PROCESS_KILLED, 0.6, "rank",
+         r"exception|Illegal instruction)|Unexpected (?:segmentation fault|floating-point exception) encountered in "
+         r"worker", F.USER_CODE, 0.6, "rank",
          "RuntimeError: DataLoader worker (pid 624) is killed by signal: Segmentation fault.",
          "RuntimeError: DataLoader worker (pid 624) is killed by signal: Killed.",
          "PyTorch data loader: native code of a worker crashed, often that of a decoding library",
-         supersedes=("python-exception",)),
+         supersedes=("python-exception",), advice=CRASHED),
+    Rule("dataloader-worker-ended",
+         r"DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) is killed by signal: (?:Terminated|Hangup|Interrupt)", F.PROCESS_KILLED,
+         0.6, "rank",
+         "RuntimeError: DataLoader worker (pid 624) is killed by signal: Terminated.",
+         "RuntimeError: DataLoader worker (pid 624) is killed by signal: Segmentation fault.",
+         "PyTorch data loader: somebody asked a worker to end", supersedes=("python-exception",)),
     Rule("killed-exit-code", by_code("-9|137|-SIGKILL"), F.PROCESS_KILLED, 0.68, "rank",
          "command terminated with exit code 137",
          "rank 3 finished with exit code 1",
          "kubectl, Docker, Argo, managed services: 128 + 9", supersedes=(*REPORTS, "container-config")),
-    Rule("crashed-exit-code", by_code("-11|139|-SIGSEGV"), F.PROCESS_KILLED, 0.5, "rank",
+    Rule("crashed-exit-code",
+         rf"{by_code('-11|139|-SIGSEGV')}|^\s{{0,12}}Exit Code: {{1,10}}139$|\bexitCode[\"']?: ?139\b|\bError \(exit code 139\)",
+         F.USER_CODE, 0.5, "rank",
          "command terminated with exit code 139",
          "rank 3 finished with exit code 11",
-         "kubectl, Docker, Argo, managed services: 128 + 11", supersedes=(*REPORTS, "container-config")),
-    Rule("kubernetes-exit-137", r"^\s{0,12}Exit Code: {1,10}(?:137|139)$|\bexitCode[\"']?: ?(?:137|139)\b|\bError \(exit code 137\)",
+         "kubectl, Docker, Argo, managed services: 128 + 11", supersedes=(*REPORTS, "container-config"), advice=CRASHED),
+    Rule("kubernetes-exit-137", r"^\s{0,12}Exit Code: {1,10}137$|\bexitCode[\"']?: ?137\b|\bError \(exit code 137\)",
          F.PROCESS_KILLED, 0.66, "rank",
          "      Exit Code:    137",
          "      Exit Code:    0",
-         "kubectl describe, pod status, Argo", supersedes=(*REPORTS, "killed-exit-code", "crashed-exit-code")),
+         "kubectl describe, pod status, Argo", supersedes=(*REPORTS, "killed-exit-code")),
     Rule("pool-process-died",
          r"A process in the process pool was terminated abruptly|BrokenProcessPool|"
          r"A worker process managed by the executor was unexpectedly terminated|TerminatedWorkerError|"

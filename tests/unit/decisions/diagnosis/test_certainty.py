@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.diagnosis.clues import Clue, Weighing
+from flows.decisions.diagnosis.clues import Clue, Weighing, weigh
 from flows.decisions.diagnosis.diagnose import MOST, diagnose, unopposed
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
@@ -45,3 +47,32 @@ def test_two_causes_in_one_log_leave_it_less_sure() -> None:
     both = diagnose(evidence_of([("a.log", (full,)), ("b.log", (oom,))]))
     assert both.confidence < alone.confidence
     assert {kind for kind, _ in both.alternatives} == {F.STORAGE, F.HOST_OOM} - {both.fault_class}
+
+
+FELL = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: {}) local_rank: 2 (pid: 69966)"
+
+
+@pytest.mark.parametrize("code", [-11, -9])
+def test_what_one_line_says_was_said_once_however_many_read_it(code: int) -> None:
+    """A rule and the launcher's report read the same line; a block that says the same again adds nothing."""
+    block = ["  rank      : 2 (local_rank: 2)", f"  exitcode  : {code} (pid: 69966)"]
+    block += [f"  traceback : Signal {-code} ({'SIGSEGV' if code == -11 else 'SIGKILL'}) received by PID 69966"]
+    once = diagnose(evidence_of([("a.log", (FELL.format(code),))]))
+    again = diagnose(evidence_of([("a.log", (FELL.format(code), *block))]))
+    assert len([clue for clue in once.evidence if clue.fault_class is once.fault_class]) > 1
+    assert once.confidence == again.confidence < 0.9
+
+
+def test_two_rules_on_two_lines_are_two_witnesses() -> None:
+    both = (Clue(F.STORAGE, 0.5, "x", "one", file="a", line=1), Clue(F.STORAGE, 0.5, "y", "two", file="a", line=2))
+    assert weigh(both, frozenset()).confidence == 0.75
+    assert weigh((both[0], replace(both[1], line=1)), frozenset()).confidence == 0.5
+
+
+@pytest.mark.parametrize("line", [FELL.format(-9), "Killed", "command terminated with exit code 137", "signal: killed"])
+def test_a_kill_without_a_reason_may_have_been_memory_s(line: str) -> None:
+    found = diagnose(evidence_of([("a.log", (line,))]))
+    assert found.fault_class is F.PROCESS_KILLED
+    assert [kind for kind, _ in found.alternatives] == [F.HOST_OOM]
+    told = diagnose(evidence_of([("a.log", (line, "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0."))]))
+    assert told.fault_class is F.HOST_OOM
