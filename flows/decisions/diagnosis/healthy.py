@@ -30,8 +30,28 @@ ENDED_WELL, GOES_ON, SILENT, FELL_AT_THE_END = 0.96, 0.92, 0.86, 0.6
 """Confidence that nothing is wrong: the training says that it came to its end; it trains; nothing is said at all; it
 had come to its end when libraries fell that were taken down. Of the development's logs in which nothing is said 0.98
 are healthy (128 of 131), of those seen for the first time 0.6 were (12 of 20): what is stated lies between."""
-CAUSE_UNTOLD, WORDS_ONLY = 0.82, 0.4
-"""Confidence that the cause cannot be known: an end without one, or words of failure that only an expert may know."""
+CAUSE_UNTOLD, WORDS_ONLY, BEGUN_ONLY = 0.82, 0.4, 0.5
+"""Confidence that the cause cannot be known: an end without one, words of failure that only an expert may know, or a
+log that says nothing but that something begins."""
+FEW_LINES = range(2, 7)
+"""A log of so many lines, of which the last begins something, is no evidence of health; of a longer one, an excerpt of
+a sound start as often as not, it is doubtful."""
+_BEGINS = re.compile(
+    r"(?i)(?:^|[\s\]:>-])(?:(?:re-?)?initiali[sz](?:e|ing)|loading|starting|setting up|set up|building|creating|"
+    r"connecting|downloading|waiting|compiling|begin(?:s|ning)?|preparing|launching|spawning|entering|warming up|"
+    r"joining|spinning up|resuming|restoring|tokenizing|preprocessing|allocating|capturing|wrapping|sharding|"
+    r"partitioning|fetching|importing|registering|syncing|synchronizing|broadcasting)\b|"
+    r"(?:\.{3}|\u2026)\W{0,3}$|\bInit START\b|"
+    r"\b[NR]CCL (?:INFO (?:Bootstrap|NET/|Using|cuda\w{0,9}Version|Channel|comm |ncclCommInit)|version)|"
+    r"^\W{0,8}(?:distributed |accelerator |launch\w{0,3} )?"
+    r"(?:rank|world[ _]size|local[ _]rank|device|gpu|seed|backend|master[ _]\w{4})\b"
+)
+"""What programs say as they begin something, before they have done it."""
+_BEGUN = re.compile(
+    r"(?i)\b(?:done|completed?|finish(?:ed)?|success\w{0,6}|ready|took|"
+    r"in \d[\d.]{0,8} ?(?:s|ms|sec\w{0,4}|min\w{0,4})|passed|saved|ok|running|listening|100 ?%)\b"
+)
+"""What says that it was done."""
 FAREWELLS = frozenset({"elastic-sigterm", "launcher-told-to-end"})
 """Rules of what launchers print at every end."""
 SUMMARIES = frozenset({*FAREWELLS, "elastic-child-failed", "program-ended", "launcher-summary", "exit-code"})
@@ -121,9 +141,19 @@ def or_healthy(weighed: Weighing, lines: Sequence[LogLine]) -> Weighing:
         confidence = ENDED_WELL
     elif any(step_of(line) is not None for line in non_empty) or any(went_on_until(stream) for stream in streams):
         confidence = GOES_ON
+    elif _only_begun(non_empty):
+        return replace(weighed, confidence=min(weighed.confidence, BEGUN_ONLY))
     else:
         confidence = SILENT
     return Weighing(FaultClass.NONE, confidence, weighed.alternatives, (), weighed.others)
+
+
+def _only_begun(lines: Sequence[LogLine]) -> bool:
+    """True where few lines stand there, the last begins something, and none says that anything was done."""
+    if len(lines) not in FEW_LINES or any(line.source in ("kernel", "event") for line in lines):
+        return False
+    texts = [line.text[:SOFTLY_CHARACTERS] for line in lines]
+    return _BEGINS.search(texts[-1]) is not None and not any(_BEGUN.search(text) for text in texts)
 
 
 def _fell_at_the_end(speaking: Sequence[Clue], lines: Sequence[LogLine]) -> bool:

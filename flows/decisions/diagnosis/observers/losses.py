@@ -42,6 +42,15 @@ MONSTROUS_LOSS, MONSTROUS_NORM = 1e3, 1e8
 LEAPT, UNTRAINED_LOSS = 3.0, 8.0
 """A loss so many times the lowest one, and as large as that of a language model that knows nothing."""
 
+DIVERGED_WEIGHT = 0.6
+WINDOWS, SHORTEST_WINDOW = 20, 5
+"""A log's losses are compared by the medians of so many windows, each of so many steps at least."""
+FEWEST_LOSSES = 40
+"""Fewer losses have no level to leave."""
+PEAK, STAYS, NOISES, GAIN_LOST = 1.3, 1.08, 6.0, 0.5
+"""A loss has diverged that rose by such a factor over its best level and stays by such a factor, and so many times its
+own noise, above it to the end, where at least such a share of what training had gained is lost."""
+
 _LOST = re.compile(
     r"(?:^|[\s\[({,;|'\"/_-])(?P<which>[a-z]{0,20}[_ -])?loss(?:_(?!scal)[a-z]\w{0,20})?['\"]?\s{0,3}[:=|]?"
     r"\s{0,3}['\"]?(?:tensor\()?[-+]?"
@@ -203,8 +212,29 @@ def _exploding(values: Sequence[_Value]) -> Iterator[Clue]:
         return
     usual = statistics.median(abs(value.loss or 0.0) for value in losses[: len(losses) // 2])
     last = losses[-MANY:]
+    yield from _diverged(losses)
     if all((value.loss or 0.0) > max(EXPLODED * usual, EXPLODED_LOSS) for value in last):
         yield _clue(last[0].line, "loss-exploded", 0.55)
+
+
+def _diverged(losses: Sequence[_Value]) -> Iterator[Clue]:
+    """A loss that left the level it had reached, and to the end of the log did not come back to it."""
+    if len(losses) < FEWEST_LOSSES:
+        return
+    size = max(SHORTEST_WINDOW, len(losses) // WINDOWS)
+    numbers = [value.loss or 0.0 for value in losses]
+    # The last window ends with the log; what is left over at the beginning joins the first one.
+    starts = list(range(len(numbers) % size, len(numbers), size))
+    levels = [statistics.median(numbers[start : start + size]) for start in starts]
+    best = min(range(len(levels)), key=levels.__getitem__)
+    low, end = levels[best], min(levels[-2:])
+    if low <= 0.0 or best >= len(levels) - 2:
+        return
+    noise = statistics.median(abs(later - earlier) for earlier, later in itertools.pairwise(numbers))
+    risen = max(numbers[starts[best] :]) >= PEAK * low
+    if risen and end >= STAYS * low and end - low >= max(NOISES * noise, GAIN_LOST * (levels[0] - low)):
+        left = next(value for value in losses[starts[best] :] if (value.loss or 0.0) >= STAYS * low)
+        yield _clue(left.line, "loss-diverged", DIVERGED_WEIGHT)
 
 
 def _last_run(values: Sequence[_Value]) -> Sequence[_Value]:
@@ -233,7 +263,7 @@ def _clue(line: LogLine, rule: str, weight: float) -> Clue:
         rank=line.rank,
         node=line.node,
         at=line.at,
-        supersedes=("python-exception", "cuda-device-assert") if rule != "loss-exploded" else (),
+        supersedes=("python-exception", "cuda-device-assert") if rule not in ("loss-exploded", "loss-diverged") else (),
         file=line.file,
         line=line.line,
     )

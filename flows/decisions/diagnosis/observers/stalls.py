@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.lines import by_stream
 from flows.decisions.diagnosis.prefilter import Cue
+from flows.decisions.diagnosis.retractions import went_on_until
 from flows.decisions.diagnosis.steps import done, steps
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
@@ -23,7 +24,7 @@ from workflows.model.attempt import LogLine
 BAR_WEIGHT = 0.45
 """A progress bar at its beginning after so long: it hangs, or its first step is very slow."""
 SILENCE_WEIGHT = 0.5
-"""Nothing was printed for so long, and then it was ended from outside."""
+"""Nothing was printed for so long, and then it was ended from outside, or no step followed."""
 BAR_SECONDS = 600.0
 """Time without a first step from which a bar counts: a first step may compile, load, and warm up for minutes."""
 SILENCE_SECONDS = 1800.0
@@ -32,12 +33,17 @@ SILENCE_STEPS = 30
 """And so many times the usual distance of two steps."""
 FEWEST_STEPS = 3
 """Steps that must be known before their distance means anything."""
+_LAST_OF_ALL = re.compile(r"(?<![\d.])([1-9]\d{0,8}) ?/ {0,9}\1(?![\d.])")
+"""The last step of so many: nothing is waited for after it."""
+MOST_FORMS = 3
+"""So few kinds of lines, each said again and again, are signs of life of somebody else."""
 _BAR = re.compile(r"\b0%\|[^|]{0,200}\| 0/\d{1,9} \[(?:(?P<hours>\d{1,3}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<\?")
 _ENDED = re.compile(
     r"CANCELLED AT|\bSIGTERM\b|\bSIGINT\b|KeyboardInterrupt|[Tt]erminated\b|signal (?:15|2)\b|[Kk]illed by user|"
     r"scancel"
 )
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)")
+DAY_SECONDS = 86_400.0
 ENDLESS_WEIGHT = 0.5
 """A log that ends with nothing but the same line of waiting, for so long or so often."""
 ENDLESS_SECONDS, ENDLESS_LINES, OFTEN = 600.0, 4, 8
@@ -56,7 +62,6 @@ _STAMP = re.compile(
 _SAYS_WAITS = Cue("waiting", "heartbeat", "heart-beat", "still", "no output", "no update", "no change", "stall",
                   "watchdog", "unchanged", "polling", of=(_WAITS,))  # fmt: skip
 _SAYS_BAR = Cue(of=(_BAR,))
-_SAYS_ENDED = Cue(of=(_ENDED,))
 
 
 def bars(lines: Sequence[LogLine]) -> Iterator[Clue]:
@@ -74,25 +79,57 @@ def bars(lines: Sequence[LogLine]) -> Iterator[Clue]:
 
 
 def silences(lines: Sequence[LogLine]) -> Iterator[Clue]:
-    """Steps, then a long silence, then an end from outside."""
-    for stream in by_stream(lines) if _SAYS_ENDED.anywhere(lines) else ():
-        if not _SAYS_ENDED.anywhere(stream):
-            continue
-        timed = [found.line for found in steps(stream) if found.line.at is not None]
+    """Steps, then a silence far longer than any step, and after it no progress: an end from outside, or words alone.
+
+    Ranks of one file are read together, since those that make steps may be silent while others speak.
+    """
+    for stream in _by_file(lines):
+        made = steps(stream) if len(stream) > FEWEST_STEPS else ()
+        timed = [(found.line, moment) for found in made if (moment := _moment(found.line)) is not None]
         if len(timed) < FEWEST_STEPS or any(done(line) for line in stream):
             continue
-        moments = [line.at or 0.0 for line in timed]
-        usual = statistics.median(later - earlier for earlier, later in itertools.pairwise(moments))
-        after = [line for line in stream if line.line > timed[-1].line and line.at is not None]
+        usual = statistics.median(_since(earlier, later) for (_, earlier), (_, later) in itertools.pairwise(timed))
         limit = max(SILENCE_SECONDS, SILENCE_STEPS * usual)
-        before = moments[-1]
-        for line in after:
-            silence = (line.at or 0.0) - before
-            if silence > limit and _ENDED.search(line.text):
-                text = f"no line for {silence:.0f} s after the last step, then: {line.text.strip()[:200]}"
-                yield _clue(line, SILENCE_WEIGHT, text, "silence-ended")
-                break
-            before = line.at or before
+        last, at = timed[-1]
+        if _LAST_OF_ALL.search(last.text[:MAX_CHARACTERS]):
+            continue
+        after = [line for line in stream if line.line > last.line and line.text.strip()]
+        if (found := _silent(after, at, limit)) is not None:
+            line, silence = found
+            ended = _ENDED.search(line.text) is not None
+            if ended or not went_on_until(stream, last.line):
+                what = "then" if ended else "and no step after it"
+                text = f"no step for {silence:.0f} s after the last one, {what}: {line.text.strip()[:200]}"
+                yield _clue(line, SILENCE_WEIGHT, text, "silence-ended" if ended else "silence-stays")
+
+
+def _silent(after: Sequence[LogLine], last: float, limit: float) -> tuple[LogLine, float] | None:
+    """The first line after a gap of so many seconds, or the last of nothing but the same few lines for so long."""
+    before = last
+    for line in after:
+        moment = _moment(line)
+        if moment is not None and _since(before, moment) > limit:
+            return line, _since(last, moment)
+        before = before if moment is None else moment
+    forms = {"".join(filter(str.isalpha, line.text[:300])) for line in after}
+    same = 0 < len(forms) <= MOST_FORMS and len(after) >= MOST_FORMS * len(forms)
+    return (after[-1], _since(last, before)) if same and _since(last, before) > limit else None
+
+
+def _by_file(lines: Sequence[LogLine]) -> tuple[tuple[LogLine, ...], ...]:
+    """Lines of programs by file; those without a file by their stream. Kernels and events speak when they like."""
+    spoken = [line for line in lines if line.source not in ("kernel", "event")]
+    files: dict[str, list[LogLine]] = {}
+    for line in spoken:
+        if line.file:
+            files.setdefault(line.file, []).append(line)
+    return (*map(tuple, files.values()), *by_stream(line for line in spoken if not line.file))
+
+
+def _since(earlier: float, later: float) -> float:
+    """Seconds from one moment to a later one; clocks without a date begin anew at midnight."""
+    passed = later - earlier
+    return passed + DAY_SECONDS if passed < 0.0 and max(earlier, later) <= DAY_SECONDS else passed
 
 
 def endless(lines: Sequence[LogLine]) -> Iterator[Clue]:

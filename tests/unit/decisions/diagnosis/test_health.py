@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
-from flows.decisions.diagnosis.healthy import CAUSE_UNTOLD, ENDED_WELL, GOES_ON, SILENT, WORDS_ONLY, speaks_of_trouble
+from flows.decisions.diagnosis.healthy import (
+    BEGUN_ONLY,
+    CAUSE_UNTOLD,
+    ENDED_WELL,
+    GOES_ON,
+    SILENT,
+    WORDS_ONLY,
+    speaks_of_trouble,
+)
 from flows.decisions.diagnosis.selection import evidence_of
 from flows.decisions.diagnosis.steps import step_of
 from profiles.vocabulary import FaultClass
@@ -74,7 +82,12 @@ def test_what_training_outlives_is_no_failure(text: str) -> None:
         ((*STEPS, "[after training is done] datetime: 2024-08-01 09:44:58"), F.NONE, ENDED_WELL),
         ((*STEPS, "[exiting program after 690.01 minutes] datetime: 2026-08-25 19:54:10"), F.NONE, ENDED_WELL),
         (STEPS, F.NONE, GOES_ON),
-        (("reading the tokenizer", "building the model"), F.NONE, SILENT),
+        (("reading the tokenizer", "building the model"), F.UNKNOWN, BEGUN_ONLY),
+        (("world size 8", "Initializing process group", "Loading checkpoint shards"), F.UNKNOWN, BEGUN_ONLY),
+        (("Using device: cuda", "number of parameters: 124M", "compiling the model..."), F.UNKNOWN, BEGUN_ONLY),
+        (("NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>", "NCCL version 2.21.5+cuda12.4"), F.UNKNOWN, BEGUN_ONLY),
+        (("building the model", "the model was built in 3.2 s", "loading data"), F.NONE, SILENT),
+        (("building the model", "parameters: 124000000"), F.NONE, SILENT),
         ((*STEPS, "main: command terminated with exit code 1"), F.UNKNOWN, CAUSE_UNTOLD),
         ((*STEPS, "the flux capacitor failed to charge"), F.UNKNOWN, WORDS_ONLY),
         ((*STEPS, "2025-03-01 10:00:00 - trainer - CRITICAL - giving in"), F.UNKNOWN, WORDS_ONLY),

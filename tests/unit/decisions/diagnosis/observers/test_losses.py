@@ -39,6 +39,35 @@ def test_what_a_log_ends_with_counts(texts: tuple[str, ...], rule: str) -> None:
     assert diagnose(evidence_of([("train.log", texts)])).fault_class is F.NUMERIC
 
 
+LEVELS = {
+    "up, down again and half way": (*[6.4, 6.45] * 40, *[11.4] * 6, *[7.1, 7.15] * 30),
+    "to a new level": (*[2.3, 2.33] * 40, *[7.5, 7.4] * 20),
+    "slowly": (*[2.3, 2.33] * 40, *(2.3 + number / 20 for number in range(80))),
+}
+"""Losses that leave the level they had reached, and stay away from it."""
+
+
+@pytest.mark.parametrize("losses", LEVELS.values(), ids=LEVELS)
+def test_a_loss_that_leaves_its_level_and_stays_away_has_diverged(losses: tuple[float, ...]) -> None:
+    texts = [megatron(number, f"lm loss: {loss:.6E} | loss scale: 1.0") for number, loss in enumerate(losses, 1)]
+    assert [rule for rule, _ in seen(*texts)] == ["loss-diverged"]
+    assert diagnose(evidence_of([("train.log", texts)])).fault_class is F.NUMERIC
+
+
+STAYING = {
+    "a spike": (*[2.3, 2.33] * 40, *[7.5] * 6, *[2.3, 2.33] * 20),
+    "another mixture of data": (*[2.3, 2.33] * 40, *[2.43, 2.4] * 40),
+    "noise": (*[0.5, 2.5, 1.2, 0.9] * 30, *[1.5, 2.6, 0.8, 3.0] * 10),
+    "a sound run": tuple(11.0 * (number + 1) ** -0.3 + 0.1 * (number % 2) for number in range(200)),
+}
+
+
+@pytest.mark.parametrize("losses", STAYING.values(), ids=STAYING)
+def test_a_loss_that_comes_back_or_varies_is_healthy(losses: tuple[float, ...]) -> None:
+    texts = [megatron(number, f"lm loss: {loss:.6E} | loss scale: 1.0") for number, loss in enumerate(losses, 1)]
+    assert diagnose(evidence_of([("train.log", texts)])).fault_class is F.NONE
+
+
 HEALTHY: dict[str, tuple[str, ...]] = {
     "a loss that came back": (GOOD, LOST, LOST, GOOD, GOOD),
     "norms of the first steps under loss scaling": (NORM, NORM, GOOD, GOOD),

@@ -73,3 +73,41 @@ def test_silence_counts_where_somebody_had_to_end_it(end: str, wanted: int) -> N
 @rows("diagnosis/observers/progress")
 def test_a_bar_that_never_moved_counts_after_minutes(bar: str, wanted: int) -> None:
     assert len(seen(stalls.bars, {"train.log": bar})) == wanted
+
+
+STEPS = tuple(
+    f"2026-02-03 10:{second // 60:02d}:{second % 60:02d} step {second // 6} loss 2.5" for second in range(0, 600, 6)
+)
+CLOCKS = tuple(
+    f"[23:{second // 60 + 40:02d}:{second % 60:02d}] step {second // 6} loss 2.5" for second in range(0, 600, 6)
+)
+ALIVE = tuple(f"2026-02-03 {10 + minute // 60}:{minute % 60:02d}:30 agent: 8 workers live" for minute in range(10, 180))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (*STEPS, "2026-02-03 15:00:00 agent: node has 8 GPUs"),
+        (*STEPS, "Tue Feb  3 15:00:00 UTC 2026"),
+        (*CLOCKS, "[03:00:00] agent: node has 8 GPUs"),
+        (*STEPS, *ALIVE),
+    ],
+    ids=["words", "date", "clock over midnight", "signs of life"],
+)
+def test_hours_without_a_step_are_a_hang_by_the_stamps_of_the_lines(texts: tuple[str, ...]) -> None:
+    assert told({"x.log": "\n".join(texts)}).fault_class is F.HANG
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (*STEPS, "2026-02-03 10:20:00 agent: node has 8 GPUs"),
+        (*STEPS, *(f"2026-02-03 15:{second:02d}:00 step {100 + second} loss 2.4" for second in range(5))),
+        (*STEPS, *(f"2026-02-03 15:{minute:02d}:00 Evaluating {minute}/60 acc 0.3{minute}" for minute in range(9))),
+        (*STEPS[:-1], "2026-02-03 10:09:54 step 100/100 loss 2.5", "2026-02-03 15:00:00 agent: node has 8 GPUs"),
+        (*STEPS, "2026-02-03 10:11:00 Training completed", "2026-02-03 15:00:00 agent: node has 8 GPUs"),
+    ],
+    ids=["soon after", "steps go on", "something else goes on", "the last of all", "the end"],
+)
+def test_a_silence_after_which_it_goes_on_or_at_the_end_is_none(texts: tuple[str, ...]) -> None:
+    assert told({"x.log": "\n".join(texts)}).fault_class is F.NONE
