@@ -17,7 +17,6 @@ from flows.decisions.explain.queue import Entry, entries
 from flows.decisions.explain.reasons import Explanation
 from flows.decisions.explain.why import explain
 from flows.decisions.text import age, timestamp
-from flows.decisions.views.status import steps_per_second
 from profiles.errors import PrimusError
 from profiles.loading.load import load_cluster
 from profiles.resolve import Resolved
@@ -31,6 +30,7 @@ from workflows.model.manifest import Condition
 from workflows.model.queues import ClusterQueue
 from workflows.model.records import Story
 from workflows.model.why import ClusterSight, QueueSight, RunSight
+from workflows.programs.progress.pace import pace_of
 
 Json = dict[str, Any]
 
@@ -112,7 +112,7 @@ def read_run(run: str, settings: Settings, ledger: Ledger) -> RunSight:
         away=away,
         step=steps[-1].step if steps else (attempt.last_step if attempt else None),
         last_step_at=steps[-1].at if steps else (attempt.last_step_at if attempt else None),
-        steps_per_second=steps_per_second(steps, now),
+        pace=pace_of(((row.step, row.at) for row in steps), now),
     )
 
 
@@ -147,7 +147,7 @@ def why_document(sight: RunSight, explanation: Explanation) -> Json:
         "attempt": story.attempt.number if story.attempt else None,
         "step": sight.step,
         "steps": sight.resolved.run.steps or None,
-        "steps_per_second": sight.steps_per_second,
+        "steps_per_second": None if sight.pace is None else round(sight.pace.steps_per_second, 3),
         "run_state": str(story.run.state),
         "automation": "paused" if story.paused else "on",
         "mode": str(story.run.mode),

@@ -12,7 +12,6 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from textwrap import wrap
 from typing import Any, Protocol
 
@@ -31,6 +30,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from workflows.model.records import TOLD, AttemptRecord, IncidentRecord, StepRow, Story
 from workflows.model.why import DriverSight
+from workflows.programs.progress.pace import beats
 
 Json = dict[str, Any]
 STYLES = {"running": "green", "succeeded": "green", "pending": "cyan", "recovering": "yellow", "stopped": "yellow"} | {
@@ -65,18 +65,14 @@ class Trend:
 
     losses: tuple[float | None, ...] = ()
     rates: tuple[float | None, ...] = ()
-    """Steps per second between two steps."""
+    """Steps per second, each of some steps."""
     last_at: float | None = None
     """Unix seconds of the last step."""
 
 
 def trend_of(steps: Sequence[StepRow]) -> Trend:
     """The trend of these steps."""
-    rates = [
-        (after.step - before.step) / (after.at - before.at)
-        for before, after in pairwise(steps)
-        if after.at > before.at and after.step > before.step
-    ]
+    rates = [beat.steps / beat.seconds for beat in beats((row.step, row.at) for row in steps)]
     return Trend(tuple(row.loss for row in steps), tuple(rates), steps[-1].at if steps else None)
 
 

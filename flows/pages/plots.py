@@ -15,6 +15,7 @@ from flows.decisions.accounting.report import Curve
 from flows.decisions.views.status import troubles_of
 from flows.pages.frame import PLOT_HEIGHT, PLOT_WIDTH, at, duration, moment, number, share, words
 from flows.pages.style import RED, fill_of
+from workflows.programs.progress.pace import BEAT_SECONDS
 
 Json = dict[str, Any]
 Point = tuple[float, float]
@@ -120,13 +121,14 @@ def throughput(curve: Curve) -> Plot | None:
     times = [when for _, when, _, _ in curve]
     if len(times) < 3 or times[-1] <= times[0]:
         return None
-    width = (times[-1] - times[0]) / RATE_BINS
-    counts = [0] * RATE_BINS
+    bins = max(1, min(RATE_BINS, int((times[-1] - times[0]) / BEAT_SECONDS)))
+    width = (times[-1] - times[0]) / bins
+    counts = [0] * bins
     for when in times:
-        counts[min(RATE_BINS - 1, int((when - times[0]) / width))] += 1
+        counts[min(bins - 1, int((when - times[0]) / width))] += 1
     rates = [count / width for count in counts]
     most, busy = number(max(rates)), sorted(rate for rate in rates if rate > 0)
-    scale = _Scale(0, RATE_BINS, 0.0, max(rates))
+    scale = _Scale(0, bins, 0.0, max(rates))
     tops = [scale(place, rate) for index, rate in enumerate(rates) for place in (index, index + 1)]
     floor = PLOT_HEIGHT - _MARGIN
     return Plot(

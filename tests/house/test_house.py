@@ -43,6 +43,7 @@ SHARED_WITH_PROGRAMS = {
     "launcher.lifecycle": "which ends of ranks are failures",
     "launcher.output": "how a rank's line is read back from its file",
     "launcher.termination": "fingerprints of failures, and the exit codes of a launcher",
+    "progress.pace": "how rates come from times of reading: coordinator, account and screen say the same",
     "probes.call": "one call of a probe, which the options of `probe` carry",
     "probes.gpu_count": "the variable of fake GPUs",
     "runtime.files": "how many generations of a log there are",

@@ -13,6 +13,7 @@ from workflows.model.nodes import Node
 from workflows.model.queues import ClusterQueue, LocalQueue, Workload
 from workflows.model.records import Lease, Story
 from workflows.model.workflow import Workflow
+from workflows.programs.progress.pace import StepRate
 
 
 @dataclass(frozen=True)
@@ -105,4 +106,4 @@ class RunSight:
     """Why the cluster did not answer; "" where it did or was not asked."""
     step: int | None = None
     last_step_at: float | None = None
-    steps_per_second: float | None = None
+    pace: StepRate | None = None

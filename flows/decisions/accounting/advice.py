@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 
 from flows.decisions.accounting.cuts import StepSpans, intervals, marks_of
@@ -28,6 +28,7 @@ from profiles.run import CheckpointPolicy
 from profiles.vocabulary import Action, Tile
 from workflows.model.records import AttemptRecord, IncidentRecord, Story
 from workflows.programs.coordinator import saves as coordinator_saves
+from workflows.programs.progress.pace import beats, step_seconds
 
 # The coordinator advises by the same ones, and has the standard library alone to do so.
 young_interval_seconds = coordinator_saves.young_seconds
@@ -143,7 +144,6 @@ def measured(story: Story, steps: StepSpans, spans: Sequence[TileSpan], resolved
     stalled = sum(span.end - span.begin for span in spans if span.state is Tile.CHECKPOINT_STALL)
     since = min((item.detected_at for item in story.incidents if is_failure(item)), default=math.inf)
     lost = sum(span.end - span.begin for span in spans if _restarts(span, since))
-    gaps = [b.at - a.at for rows in steps.values() for a, b in pairwise(rows) if b.step == a.step + 1]
     return Measured(
         nodes,
         rate,
@@ -153,7 +153,7 @@ def measured(story: Story, steps: StepSpans, spans: Sequence[TileSpan], resolved
         len(saves),
         _median_gap(story, saves),
         lost / failures if failures else None,
-        median(gaps) if gaps else None,
+        step_seconds((row.step, row.at) for number in sorted(steps) for row in steps[number]),
     )
 
 
@@ -254,7 +254,8 @@ def _median_gap(story: Story, saves: Sequence[tuple[float, float]]) -> float | N
     gaps = [b - a for a, b in pairwise(moments)]
     if not gaps:
         known = sorted({(item.attempt, item.step): item.at for item in story.checkpoints}.items())
-        gaps = [later - earlier for (a, earlier), (b, later) in pairwise(known) if a[0] == b[0] and later > earlier]
+        for _, mine in groupby(known, key=lambda item: item[0][0]):
+            gaps += [one.seconds / one.steps for one in beats(((n, at) for n, (_, at) in enumerate(mine)), 0.0)]
     return median(gaps) if gaps else None
 
 

@@ -65,7 +65,7 @@ def cuts_of(
     attempts: Sequence[AttemptRecord], marks: Sequence[MarkRecord], steps: StepSpans, begin: float
 ) -> tuple[Cut, ...]:
     """All cuts in the order in which they happened; times are as the clocks said, not yet made monotone."""
-    rows = {number: _spread(sorted(mine, key=lambda row: (row.at, row.step))) for number, mine in steps.items()}
+    rows = {number: spread(sorted(mine, key=lambda row: (row.at, row.step))) for number, mine in steps.items()}
     kept = lineage_of(rows)
     mine = marks_of(marks)
     pauses = {number: _pauses(mine.get(number, ())) for number in rows}
@@ -185,7 +185,7 @@ def _pauses(marks: Sequence[MarkRecord]) -> Pauses:
     return {state: mine for state, mine in found.items() if mine}
 
 
-def _spread(rows: Sequence[StepRow]) -> list[StepRow]:
+def spread(rows: Sequence[StepRow]) -> list[StepRow]:
     """Steps whose lines were read at one moment, evenly over the time since the moment before.
 
     A program with short steps prints several between two looks at its output; without this they would take no time.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from flows.decisions.accounting.advice import Advice, advise, held_seconds, measured
-from flows.decisions.accounting.cuts import PAUSES, StepSpans, lineage_of
+from flows.decisions.accounting.cuts import PAUSES, StepSpans, lineage_of, spread
 from flows.decisions.accounting.tiles import TileSpan, Totals, sliding, tile, to_json, totals
 from flows.decisions.text import timestamp
 from flows.decisions.views.status import attempt_rows, incident_row
@@ -92,11 +92,12 @@ def report_of(story: Story, steps: Steps, resolved: Resolved, now: float) -> Jso
 
 def curve_of(steps: Steps) -> Curve:
     """Every step in the order of completion, those that were thrown away too."""
-    kept = lineage_of({number: sorted(rows, key=lambda row: (row.at, row.step)) for number, rows in steps.items()})
+    ordered = {n: spread(sorted(rows, key=lambda row: (row.at, row.step))) for n, rows in sorted(steps.items())}
+    kept = lineage_of(ordered)
     found = [
         (row.step, row.at, row.loss, index in kept.get(number, ()))
-        for number, rows in sorted(steps.items())
-        for index, row in enumerate(sorted(rows, key=lambda row: (row.at, row.step)))
+        for number, rows in ordered.items()
+        for index, row in enumerate(rows)
     ]
     return sorted(found, key=lambda row: row[1])
 

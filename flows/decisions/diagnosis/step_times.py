@@ -111,7 +111,8 @@ def _taken(before: StepRow | None, row: StepRow) -> tuple[float, int]:
         return 0.0, 0
     else:
         taken, steps = row.at - before.at, row.step - before.step
-    return (taken, steps) if math.isfinite(taken) and taken > 0 else (0.0, 0)
+    # The lines of several steps may have been read at one moment: the first has the time of all of them.
+    return (taken, steps) if math.isfinite(taken) and taken >= 0 else (0.0, 0)
 
 
 def falls_of(steps: Sequence[StepRow]) -> tuple[Fall, ...]:

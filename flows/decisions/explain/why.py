@@ -247,15 +247,15 @@ def _trains(view: RunSight, cluster: ClusterSight, attempt: AttemptRecord) -> Re
     if view.driver.alive and view.story.run.goes_on:
         progress = view.story.run.waits_for
         return Reason(Hold.RUNNING, progress, "look at the coordinator's pod", _gang(cluster, attempt))
-    if view.steps_per_second is None or attempt.first_step is None or not view.driver.alive:
+    if view.pace is None or attempt.first_step is None or not view.driver.alive:
         return None
     total = view.resolved.run.steps
-    left = (total - (view.step or 0)) / view.steps_per_second if total else 0.0
+    left = (total - (view.step or 0)) / view.pace.whole if total else 0.0
     eta = f", {max(0.0, left):.0f} s to go" if total else ""
     of = f" of {total}" if total else ""
     return Reason(
         Hold.RUNNING,
-        f"step {view.step}{of}, {view.steps_per_second:g} steps/s{eta}",
+        f"step {view.step}{of}, {view.pace.steps_per_second:.4g} steps/s{eta}",
         "",
         _gang(cluster, attempt),
     )

@@ -27,6 +27,7 @@ from flows.decisions.policy import POLICY
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.model.records import Json, StepRow
 from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.progress.pace import stretches
 
 STEPS, LOSS, RATE = "trial-steps", "trial-loss", "trial-rate"
 CHECKS = (STEPS, LOSS, RATE)
@@ -96,8 +97,9 @@ def rate_of(seen: TrialObservation) -> float | None:
     first = min(row.step for row in seen.rows) - seen.every_steps
     at = {row.step - first: row.at for row in reversed(seen.rows)}  # a step that was reported twice: the first time
     counted = sorted(step for step in at if step >= max(seen.skip_steps, 1))
-    seconds = at[counted[-1]] - at[counted[0]] if counted else 0.0
-    return (counted[-1] - counted[0]) / seconds if seconds > 0 else None
+    found = [mine for mine in stretches((step, at[step]) for step in counted) if len(mine) > 1]
+    seconds = sum(mine[-1].at - mine[0].at for mine in found)
+    return sum(mine[-1].step - mine[0].step for mine in found) / seconds if seconds > 0 else None
 
 
 def not_finite(rows: Sequence[StepRow]) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import groupby, takewhile
 from statistics import median
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from flows.decisions.recovery.odds import RESTART_SECONDS
 from profiles.recovery import HangLimits, RecoveryProfile
 from workflows.model.fleet import PRIOR_RATE, expected_at_most
 from workflows.model.records import AttemptRecord
+from workflows.programs.progress.pace import beats
 
 DAY = 86400.0
 IMPROBABLE = 1e-3
@@ -198,8 +199,8 @@ def _gaps(first: Mapping[int, Moved]) -> list[float]:
     """The median time between durable steps of one attempt that follow each other; none where there are no two."""
     ordered = [first[step] for step in sorted(first)[-RECENT:]]
     gaps = [
-        later.at - earlier.at
-        for earlier, later in pairwise(ordered)
-        if later.attempt == earlier.attempt and later.at > earlier.at
+        one.seconds / one.steps
+        for _, mine in groupby(ordered, key=lambda item: item.attempt)
+        for one in beats(((number, item.at) for number, item in enumerate(mine)), 0.0)
     ]
     return [median(gaps)] if gaps else []

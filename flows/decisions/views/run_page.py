@@ -5,7 +5,6 @@ The page is Markdown as the server renders it: tables and images by data address
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from workflows.model.checkpoints import standing
 from workflows.model.events import PageGround, RunPage, Sheet
 from workflows.model.records import TOLD, AttemptRecord, CheckpointRecord, IncidentRecord, StepRow, Story
 from workflows.model.why import DriverSight
+from workflows.programs.progress.pace import BEAT_SECONDS, beats
 
 NEWEST = 20
 """Attempts and incidents on the page; the tables hold `ROWS`, `primus status` all."""
@@ -125,10 +125,11 @@ def _throughput(ground: PageGround) -> str:
 
 
 def _speeds(rows: Sequence[StepRow]) -> list[tuple[float, float]]:
-    size = max(1, len(rows) // 60)
-    marks = list(rows[::size])
-    pairs = itertools.pairwise(marks)
-    return [(b.step, (b.step - a.step) / (b.at - a.at)) for a, b in pairs if b.at > a.at and b.step > a.step]
+    took = rows[-1].at - rows[0].at
+    return [
+        (one.step, one.steps / one.seconds)
+        for one in beats(((row.step, row.at) for row in rows), max(BEAT_SECONDS, took / 60))
+    ]
 
 
 def _by_attempt(

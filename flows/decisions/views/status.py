@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from flows.decisions.recovery.incarnations import by_attempt, incarnations
@@ -29,6 +27,7 @@ from workflows.model.records import (
 )
 from workflows.model.runs import RunLine
 from workflows.model.why import DriverSight
+from workflows.programs.progress.pace import pace_of
 
 if TYPE_CHECKING:
     from profiles.cluster import ClusterProfile
@@ -37,10 +36,6 @@ if TYPE_CHECKING:
 
 
 Json = dict[str, Any]
-RATE_STEPS = 20
-"""Steps over which the present speed is taken."""
-
-
 NOBODY = DriverSight(alive=False)
 
 
@@ -62,10 +57,10 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
     """The document of `primus status RUN --json`."""
     attempt, run = story.attempt, story.run
     step = around.steps[-1].step if around.steps else (attempt.last_step if attempt else None)
-    rate = None if run.state in FINISHED else steps_per_second(around.steps, around.now)
+    pace = None if run.state in FINISHED else pace_of(((row.step, row.at) for row in around.steps), around.now)
     total = resolved.run.steps or None
     rows = attempt_rows(story, around.by_attempt)
-    left = None if not (rate and total and step is not None) else round(max(0, total - step) / rate, 1)
+    left = None if pace is None or not total or step is None else round(max(0, total - step) / pace.whole, 1)
     return {
         "run": run.name,
         "state": str(run.state),
@@ -80,7 +75,7 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "step": step,
         "steps": total,
         "loss": next((row.loss for row in reversed(around.steps) if row.loss is not None), None),
-        "steps_per_second": rate,
+        "steps_per_second": None if pace is None else round(pace.steps_per_second, 3),
         "eta_seconds": left,
         "last_checkpoint_step": max((item.step for item in standing(story.checkpoints)), default=None),
         "last_durable_step": durable_step(story.checkpoints),
@@ -118,15 +113,6 @@ def _driver(story: Story, seen: DriverSight) -> Json | None:
         return None
     driver = story.lease.driver
     return {"host": driver.host, "pid": driver.pid, "alive": seen.alive}
-
-
-def steps_per_second(steps: Sequence[StepRow], now: float) -> float | None:
-    """Speed over the newest steps; None where there are too few or they are old."""
-    recent = list(steps[-RATE_STEPS:])
-    gaps = [after.at - before.at for before, after in pairwise(recent) if after.at > before.at]
-    if len(gaps) < 2 or now - recent[-1].at > max(10.0, 20 * median(gaps)):
-        return None
-    return round(1.0 / median(gaps), 3)
 
 
 def _roles(pods: tuple[Pod, ...]) -> list[Json]:

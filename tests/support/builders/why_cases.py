@@ -32,6 +32,7 @@ from workflows.model.cluster import Claim
 from workflows.model.records import ActionRecord, ApprovalRecord, Constraints, IncidentRecord, Story
 from workflows.model.why import ClusterSight, DriverSight, RunSight
 from workflows.model.workflow import Workflow, WorkflowStep
+from workflows.programs.progress.pace import StepRate
 
 DEAD = DriverSight(alive=False, log="/home/me/.primus/runs/demo-1/driver.log")
 SEEN = IncidentRecord("demo-1-a1-i1", "demo-1", 1, 900.0, 900.1, "node-not-ready", evidence=("node-1 is gone",))
@@ -239,7 +240,7 @@ CASES: list[tuple[Hold, RunSight, str]] = [
     ),
     (
         Hold.RUNNING,
-        sight(cluster(pods=running()), TRAINING, step=120, last_step_at=999.0, steps_per_second=2.0),
+        sight(cluster(pods=running()), TRAINING, step=120, last_step_at=999.0, pace=StepRate(2.0, 2.0)),
         "step 120 of 300, 2 steps/s, 90 s to go",
     ),
     (

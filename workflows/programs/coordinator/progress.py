@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple, Union
 
 from workflows.programs.coordinator import saves as coordinator_saves
 from workflows.programs.coordinator.saves import Saves
+from workflows.programs.progress.pace import step_seconds
 from workflows.programs.runtime.flags import replace
 from workflows.wire import UNRECOGNISED, CheckpointSeen, PhaseSeen, StepSeen
 
@@ -55,6 +56,8 @@ class Progress:
     """First step of this attempt and its Unix time: the proof of what was resumed."""
     recent: Tuple[StepRow, ...] = ()
     """The newest rows, oldest first."""
+    readings: Tuple[Tuple[int, float], ...] = ()
+    """The last step of each of the newest bundles of rows that bear one time, and that time, oldest first."""
     interval: int = 1
     """Largest distance in steps between two reports: the program's logging interval."""
     first_nan_step: Optional[int] = None
@@ -84,20 +87,17 @@ class Progress:
 
     @property
     def steps_per_second(self) -> Optional[float]:
-        """Over the recent rows; None while there are too few, or where the program fell back among them."""
-        if len(self.recent) < 2:
+        """Over the newest bundles; None while there are too few, or where the program fell back among them."""
+        if len(self.readings) < 2:
             return None
-        (first, since, _, _), (last, until, _, _) = self.recent[0], self.recent[-1]
+        (first, since), (last, until) = self.readings[0], self.readings[-1]
         return (last - first) / (until - since) if last > first and until > since else None
 
     @property
     def step_seconds(self) -> Optional[float]:
-        """The upper median over the recent rows, which saves do not move; None while there are too few."""
+        """The upper median of what recent steps took, which saves do not move; None while there are too few."""
         seconds = [row[2] for row in self.recent if row[2] is not None]
-        if not seconds:
-            pairs = zip(self.recent, self.recent[1:])  # noqa: B905 - 3.10
-            seconds = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs if b[0] > a[0]]
-        return coordinator_saves.upper_median(seconds)
+        return coordinator_saves.upper_median(seconds) if seconds else step_seconds(self.readings)
 
 
 class ProgressUpdate(NamedTuple):
@@ -152,7 +152,7 @@ def _step(progress: Progress, report: StepSeen) -> ProgressUpdate:
     row: StepRow = (report.step, report.at, report.seconds, report.loss)
     if report.incarnation != progress.incarnation:
         # A repeated step is progress now, and a rate over the pause would be meaningless.
-        progress = replace(progress, incarnation=report.incarnation, recent=())
+        progress = replace(progress, incarnation=report.incarnation, recent=(), readings=())
     again = progress.step == report.step
     if again:
         last = progress.recent[-1]
@@ -169,6 +169,7 @@ def _step(progress: Progress, report: StepSeen) -> ProgressUpdate:
         reporting_rank=report.rank,
         first_step=progress.first_step or (report.step, report.at),
         recent=(*kept, row)[-RECENT_STEPS:],
+        readings=_with_reading(progress.readings, row[0], row[1]),
         interval=max(progress.interval, gap),
         first_nan_step=progress.first_nan_step if finite or progress.first_nan_step is not None else report.step,
         phase="step",
@@ -177,6 +178,12 @@ def _step(progress: Progress, report: StepSeen) -> ProgressUpdate:
         saves=_update_saves(progress, moments),
     )
     return ProgressUpdate(progress, row, again, moments)
+
+
+def _with_reading(readings: Tuple[Tuple[int, float], ...], step: int, at: float) -> Tuple[Tuple[int, float], ...]:
+    """The readings with one more row."""
+    same = bool(readings) and readings[-1][1] == at
+    return (*(readings[:-1] if same else readings), (step, at))[-RECENT_STEPS:]
 
 
 def _update_saves(progress: Progress, moments: Sequence[Moment]) -> Saves:

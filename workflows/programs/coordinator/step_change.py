@@ -23,6 +23,8 @@ LEAST_SECONDS = 5.0
 """Time that the slower steps must have taken: a machine that others use as well is slow for a moment now and then."""
 BEAT_SECONDS = 0.2
 """Steps shorter than this are looked at in groups of as much, by their mean."""
+READ_BEAT_SECONDS = 1.0
+"""The same where only the times are known at which their lines were read: ten times the rest between two readings."""
 KEPT = 64
 EXPLAINED_SHARE = 0.5
 """A slow rank explains a change if it is slower by at least this share of it: parts of a step, such as the exchange
@@ -75,7 +77,7 @@ class Cusum:
 
 
 @dataclass(frozen=True)
-class Pace:
+class GangPace:
     """How fast the gang is, and since when it is slower than it was."""
 
     cusum: Cusum = Cusum()
@@ -83,24 +85,36 @@ class Pace:
     """The last slowdown, until as many steps as a baseline has are as fast as before it."""
     recent: Tuple[float, ...] = ()
     """The newest steps since the slowdown."""
-    beat: Tuple[float, ...] = ()
-    """Steps that are too short to be looked at one by one."""
-    beat_step: int = 0
+    steps: int = 0
+    """Of the group that is being put together."""
+    seconds: float = 0.0
+    since_step: int = 0
 
-    def with_step(self, step: int, seconds: float) -> Pace:
-        """With one more step, unless `seconds` is not a duration."""
-        if not 0 < seconds < float("inf"):
+    def with_steps(self, step: int, steps: int, seconds: float, *, told: bool = False) -> GangPace:
+        """With `steps` more, the last of which is `step`, that took `seconds` together, unless that is no duration.
+
+        `told`: the program says so; else it is the time between two readings of its lines. Steps whose lines were read
+        in one bundle take no time beside each other: the first of them has that of all. So a group is over when the
+        next step takes time.
+        """
+        if not 0 <= seconds < float("inf"):
             return self
-        beat, began = (*self.beat, seconds), self.beat_step if self.beat else step
-        if sum(beat) < BEAT_SECONDS:
-            return replace(self, beat=beat, beat_step=began)
-        mean = sum(beat) / len(beat)
-        cusum = self.cusum.with_step(began, mean, len(beat))
+        if seconds == 0 or self.seconds < (BEAT_SECONDS if told else READ_BEAT_SECONDS):
+            began = self.since_step if self.steps else step - steps + 1
+            return replace(self, steps=self.steps + steps, seconds=self.seconds + seconds, since_step=began)
+        return self._with_group()._with_first(step, steps, seconds)
+
+    def _with_first(self, step: int, steps: int, seconds: float) -> GangPace:
+        return replace(self, steps=steps, seconds=seconds, since_step=step - steps + 1)
+
+    def _with_group(self) -> GangPace:
+        began, mean = self.since_step, self.seconds / self.steps
+        cusum = self.cusum.with_step(began, mean, self.steps)
         if cusum.change is not None:
-            return Pace(cusum, cusum.change)
+            return GangPace(cusum, cusum.change)
         recent = (*self.recent, mean)[-BASELINE_STEPS:] if self.slower is not None else ()
-        moved = Pace(cusum, self.slower, recent)
-        return Pace() if moved.is_back() else moved
+        moved = GangPace(cusum, self.slower, recent)
+        return GangPace() if moved.is_back() else moved
 
     def is_back(self) -> bool:
         """Whether the slowdown is over: what follows is compared with the pace that comes now."""

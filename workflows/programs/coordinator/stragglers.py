@@ -38,7 +38,7 @@ from workflows.programs.coordinator.state import (
     WindowClosed,
 )
 from workflows.programs.coordinator.status import json_number
-from workflows.programs.coordinator.step_change import Pace, attribute_change
+from workflows.programs.coordinator.step_change import GangPace, attribute_change
 from workflows.status import Jump, Slower, Straggler
 from workflows.wire import PhaseSeen, StepSeen
 
@@ -301,7 +301,7 @@ class GangStatistics:
         self._rows = 0
         self._incarnation = 1
         self._last: Optional[StepRow] = None
-        self._pace = Pace()
+        self._pace = GangPace()
         self._figures = {"loss": JumpDetector("loss"), "gradient_norm": JumpDetector("gradient_norm")}
         self._anomalies: Deque[Jump] = deque(maxlen=KEPT_JUMPS)
 
@@ -384,11 +384,10 @@ class GangStatistics:
         if masked or self._rows <= WARM_ROWS:
             return
         self._close_step(row[0], at)
-        seconds = row[2]
-        if seconds is None and last is not None and row[0] > last[0]:
-            seconds = (row[1] - last[1]) / (row[0] - last[0])
-        if seconds is not None:
-            self._pace = self._pace.with_step(row[0], seconds)
+        if row[2] is not None:
+            self._pace = self._pace.with_steps(row[0], 1, row[2], told=True)
+        elif last is not None and row[0] > last[0]:
+            self._pace = self._pace.with_steps(row[0], row[0] - last[0], row[1] - last[1])
 
     def _close_step(self, step: int, at: float) -> None:
         if not self._has_own_times or self.replaying:

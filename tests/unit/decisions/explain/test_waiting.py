@@ -48,6 +48,7 @@ from tests.support.builders.why_sights import (
 )
 from workflows.model.records import Story
 from workflows.model.why import ClusterSight, DriverSight, RunSight
+from workflows.programs.progress.pace import StepRate
 
 
 @pytest.mark.parametrize(("hold", "seen", "words"), CASES, ids=[f"{hold}-{i}" for i, (hold, _, _) in enumerate(CASES)])
@@ -86,7 +87,7 @@ def test_one_reason_for_all_pods_that_hear_nearly_the_same() -> None:
 
 def test_training_that_makes_steps_is_held_by_nothing() -> None:
     pods = (*running(2), waiting("ImagePullBackOff", PULL, 2))
-    found = explain(sight(cluster(pods=pods), TRAINING, step=120, last_step_at=999.0, steps_per_second=2.0))
+    found = explain(sight(cluster(pods=pods), TRAINING, step=120, last_step_at=999.0, pace=StepRate(2.0, 2.0)))
     assert [reason.hold for reason in found.reasons] == [Hold.RUNNING]
     assert any("cannot be pulled" in note for note in found.notes)
 
@@ -94,11 +95,11 @@ def test_training_that_makes_steps_is_held_by_nothing() -> None:
 def test_a_node_that_somebody_wants_empty_is_told() -> None:
     nodes = (a_node("node-0", True), a_node("node-1", True, cordoned=True))
     unused = a_node("node-9", True, cordoned=True)
-    found = explain(sight(cluster(pods=running(2), nodes=(*nodes, unused)), TRAINING, step=9, steps_per_second=2.0))
+    found = explain(sight(cluster(pods=running(2), nodes=(*nodes, unused)), TRAINING, step=9, pace=StepRate(2.0, 2.0)))
     assert [reason.hold for reason in found.reasons] == [Hold.RUNNING]
     [note] = found.notes
     assert note.startswith("node-1 is cordoned: the run moves away as soon as others are free")
-    assert explain(sight(cluster(pods=running(1), nodes=nodes), TRAINING, steps_per_second=2.0)).notes == ()
+    assert explain(sight(cluster(pods=running(1), nodes=nodes), TRAINING, pace=StepRate(2.0, 2.0))).notes == ()
 
 
 def test_a_cluster_that_waits_and_nobody_who_drives() -> None:
@@ -169,7 +170,8 @@ STORIES = st.sampled_from(
 def test_there_is_always_an_answer_in_the_order_of_blocking(
     told_story: Story, found: ClusterSight | None, alive: bool, away: str, rate: float | None
 ) -> None:
-    seen = sight(found, story=told_story, driver=DriverSight(alive=alive), away=away, steps_per_second=rate, step=5)
+    pace = None if rate is None else StepRate(rate, rate)
+    seen = sight(found, story=told_story, driver=DriverSight(alive=alive), away=away, pace=pace, step=5)
     answer = explain(seen)
     places = [BLOCKS_FIRST[reason.hold] for reason in answer.reasons]
     assert places

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from profiles.recovery import StragglerLimits
 from tests.support.cases.rows import rows
-from workflows.programs.coordinator.step_change import BASELINE_STEPS, Cusum, Pace, StepTimeChange, attribute_change
+from workflows.programs.coordinator.step_change import BASELINE_STEPS, Cusum, GangPace, StepTimeChange, attribute_change
 from workflows.programs.coordinator.stragglers import (
     SAMPLE,
     STEPS_PER_WINDOW,
@@ -172,9 +172,9 @@ def test_a_rank_is_judged_by_its_second_best_step() -> None:
 
 def slowdowns(times: list[float]) -> list[int | None]:
     """Since which step the gang is slower, each time that this changes."""
-    pace, found = Pace(), list[int | None]()
+    pace, found = GangPace(), list[int | None]()
     for step, seconds in enumerate(times, 1):
-        pace = pace.with_step(step, seconds)
+        pace = pace.with_steps(step, 1, seconds, told=True)
         since = None if pace.slower is None else pace.slower.step
         found += [since] if since != (found[-1] if found else None) else []
     return found
