@@ -19,6 +19,8 @@ class FaultKind:
     """What stands behind the colon."""
     required: tuple[str, ...] = ()
     """Numbers that must be given, e.g. `seconds`."""
+    optional: tuple[str, ...] = ()
+    """Numbers that may be given."""
     words: tuple[str, ...] = ()
     """Words that may be given, e.g. `silent`."""
     trainer: bool = False
@@ -28,7 +30,7 @@ class FaultKind:
 KINDS: dict[str, FaultKind] = {
     "kill-rank": FaultKind("rank"),
     "hang-rank": FaultKind("rank"),
-    "slow-rank": FaultKind("rank", required=("factor",)),
+    "slow-rank": FaultKind("rank", required=("factor",), optional=("seconds",)),
     "stop-rank": FaultKind("rank", required=("seconds",)),
     "exception-rank": FaultKind("rank", trainer=True),
     "nan-rank": FaultKind("rank", trainer=True),
@@ -117,7 +119,7 @@ def _rank(name: str, target: str) -> int:
 def _options(options: list[str], kind: FaultKind, name: str) -> tuple[dict[str, float], set[str]]:
     numbers: dict[str, float] = {}
     words: set[str] = set()
-    allowed = {"step", *kind.required}
+    allowed = {"step", *kind.required, *kind.optional}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals and key in kind.words:

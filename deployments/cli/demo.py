@@ -21,16 +21,14 @@ from profiles.errors import Unavailable
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
 from profiles.vocabulary import RunState
-from tasks.cluster import using
-from tasks.clusters import embedded_cluster
 from tasks.context import at_hand
 from tasks.ledger.ledger import Ledger
-from tasks.nodes.by_hand import give_back
 from tasks.prefect.server import server_url
 from tasks.prefect.services import wish_of
 from tasks.processes import own_user
 from tasks.runs.faults import break_at, wait_for
 from tasks.runs.open import open_run, run_folder
+from tasks.runs.put_back import power_on
 from tasks.settings import Settings
 
 Json = dict[str, Any]
@@ -88,13 +86,15 @@ def _train(settings: Settings, ledger: Ledger, api_url: str, *, lose_node: bool)
         raise
     driver.drive(run)
     broken = _lose_a_node(run, settings, ledger) if lose_node else ""
-    state = follow(run, settings, ledger)
-    if state is not RunState.SUCCEEDED:
-        log = settings.home / "runs" / run / "driver.log"
-        raise Unavailable(f"{run} ended as {state}; see `primus status {run}` and {log}")
-    _wait_for_end(run, settings)
-    if broken:
-        _give_back(run, broken, settings, ledger)
+    try:
+        state = follow(run, settings, ledger)
+        if state is not RunState.SUCCEEDED:
+            log = settings.home / "runs" / run / "driver.log"
+            raise Unavailable(f"{run} ended as {state}; see `primus status {run}` and {log}")
+        _wait_for_end(run, settings)
+    finally:
+        if broken:
+            _give_back(run, broken, settings, ledger)
     return run
 
 
@@ -107,10 +107,8 @@ def _wait_for_end(run: str, settings: Settings) -> None:
 def _give_back(run: str, node: str, settings: Settings, ledger: Ledger) -> None:
     """Power the node on and release it, so that the next demo finds the cluster, and its brake, as before."""
     profile = Resolved.model_validate(ledger.story(run).run.resolved).cluster
-    cluster = embedded_cluster(profile, settings.home)
-    cluster.restore_node(node)
-    with at_hand(settings), using(cluster):
-        give_back(profile.name, node, f"{run} had cut its power for show", own_user())
+    with at_hand(settings):
+        power_on(profile, node, f"{run} had cut its power for show", own_user())
 
 
 def _lose_a_node(run: str, settings: Settings, ledger: Ledger) -> str:

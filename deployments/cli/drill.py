@@ -9,34 +9,50 @@ import typer
 
 from deployments.cli.app import AsJson, Run, app
 from deployments.cli.approvals import who
-from deployments.exit_codes import FAILED, GOOD, out, out_json, say
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
 from profiles.drill import parse_fault
-from tasks.ledger.ledger import Ledger
-from tasks.runs.faults import break_at, scene_of, step_seen
+from profiles.errors import ProfileError
 from tasks.settings import Settings
+
+PutBack = Annotated[bool, typer.Option("--put-back", help="Put back what drills of the run broke, and end.")]
 
 
 @app.command("drill")
 def run_drill(
     run: Run,
-    fault: Annotated[str, typer.Option("--fault", help="What to break, e.g. lose-node:node-1,step=50.")],
+    fault: Annotated[str, typer.Option("--fault", help="What to break, e.g. lose-node:node-1,step=50.")] = "",
     *,
+    put_back: PutBack = False,
     as_json: AsJson = False,
 ) -> int:
     """Break one thing of a running run, for real, and measure detection, decision and recovery.
 
+    At its end the drill puts back what it broke; where it was killed before, --put-back does. Exit code 3: it waits for
+    a person, so whether it comes back was not seen.
+
     Example: primus drill demo-1 --fault kill-rank:1,step=40
     """
-    spec = parse_fault(fault)  # before Prefect is imported, which takes seconds
-    from flows.drill import measure
-
+    if bool(fault) == put_back:
+        raise ProfileError("--fault", "name one fault to cause, or say --put-back")
+    spec = parse_fault(fault) if fault else None  # before Prefect is imported, which takes seconds
     settings = Settings.from_environment(os.environ)
-    ledger = Ledger(settings.ledger_url)
-    at = break_at(run, spec, settings, ledger, who())
-    say(f"{spec} at step {step_seen(scene_of(run, settings, ledger))}")
-    document = measure(run, spec, at, ledger)
-    if as_json:
-        out_json(document)
-    else:
-        out("\n".join(f"{key}: {value}" for key, value in document.items()))
-    return FAILED if document["recovered"] is False else GOOD
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # read when Prefect is imported, which otherwise talks of itself
+    from tasks.context import at_hand
+
+    with at_hand(settings) as here:
+        if spec is None:
+            from tasks.runs.put_back import put_back_all
+
+            done = put_back_all(run, who())
+            out_json({"run": run, "put_back": done}) if as_json else out(
+                "\n".join(done) or "nothing is left to put back"
+            )
+            return GOOD
+        from flows.drill import measured
+        from tasks.runs.faults import break_at, scene_of, step_seen
+
+        at = break_at(run, spec, settings, here.ledger, who(), say)
+        say(f"{spec} at step {step_seen(scene_of(run, settings, here.ledger))}")
+        document = measured(run, spec, at, here.ledger, who(), say)
+    out_json(document) if as_json else out("\n".join(f"{key}: {value}" for key, value in document.items()))
+    return FAILED if document["recovered"] is False else UNKNOWN if document.get("waits_for") else GOOD

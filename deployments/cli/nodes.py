@@ -27,14 +27,16 @@ from workflows.model.records import NodeRecord, VerdictRecord
 Json = dict[str, Any]
 
 Drift = Annotated[bool, typer.Option("--drift", help="In what nodes of a pool differ from most others.")]
-BY_HAND = ("cordon", "release")
+BY_HAND = ("cordon", "release", "power-on")
 COLUMNS = ("node", "pool", "rack", "gpus", "state", "verdict", "depth", "tested", "why")
 LEFT_OUT = ("rack", "gpus", "depth", "pool", "tested")
 
 
 @app.command()
 def nodes(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[NODE | cordon NODE | release NODE]")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[NODE | cordon NODE | release NODE | power-on NODE]")
+    ] = None,
     why: Why = "",
     only: Only = None,
     drift: Drift = False,
@@ -44,8 +46,9 @@ def nodes(
     """Each node with its verdict, or everything about one; take one out of service, or give it back.
 
     `cordon` keeps new pods away, what runs there goes on; `release` takes back what we set, nothing else. Both want
-    --why. --drift shows in what nodes of a pool differ: kernel, driver, firmware, libraries, clocks. Exit code 3: the
-    cluster does not answer, and what is shown is what the ledger knows.
+    --why. `power-on` puts back what drills broke on a node of the embedded cluster: its power, its cordon, and what our
+    flows set on it because of that. --drift shows in what nodes of a pool differ: kernel, driver, firmware, libraries,
+    clocks. Exit code 3: the cluster does not answer, and what is shown is what the ledger knows.
 
     Example: primus nodes cordon node-3 --why "fan is loud"
     """
@@ -135,7 +138,7 @@ def verdict_row(verdict: VerdictRecord) -> Json:
 
 
 def show_nodes(words: Sequence[str], why: str, cluster: str, filters: Sequence[str], *, as_json: bool) -> int:
-    """`nodes`, `nodes NODE`, `nodes cordon NODE`, `nodes release NODE`.
+    """`nodes`, `nodes NODE`, `nodes cordon NODE`, `nodes release NODE`, `nodes power-on NODE`.
 
     Raises:
         ProfileError: too many words, no such filter, or no reason for what a person does.
@@ -147,7 +150,9 @@ def show_nodes(words: Sequence[str], why: str, cluster: str, filters: Sequence[s
             raise ProfileError("NODE", f"name one node: primus nodes {words[0]} NODE --why TEXT")
         return _by_hand(words[0], words[1], why, cluster)
     if len(words) > 1:
-        raise ProfileError("NODE", f"name one node, or say cordon or release before it; got {' '.join(words)}")
+        raise ProfileError(
+            "NODE", f"name one node, or say cordon, release or power-on before it; got {' '.join(words)}"
+        )
     wanted = parse_filters(filters)
     fleet = read_fleet(cluster)
     if words:
@@ -218,6 +223,7 @@ def _history_row(item: NodeRecord) -> Json:
 
 
 def _by_hand(what: str, node: str, why: str, cluster: str) -> int:
+    why = why or ("what drills broke is put back" if what == "power-on" else "")
     if not why:
         raise ProfileError("--why", "say why in a few words; it stands beside the node for ever")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # read when Prefect is imported, which otherwise talks of itself
@@ -225,10 +231,11 @@ def _by_hand(what: str, node: str, why: str, cluster: str) -> int:
     from tasks.clusters import open_cluster
     from tasks.context import at_hand
     from tasks.nodes.by_hand import cordon, release_by_hand
+    from tasks.runs.put_back import power_on
 
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    act = {"cordon": cordon, "release": release_by_hand}[what]
+    act = {"cordon": cordon, "release": release_by_hand, "power-on": power_on}[what]
     with at_hand(settings), using(open_cluster(profile, settings.home)):
         say(act(profile, node, why, who()))
     return GOOD

@@ -112,10 +112,12 @@ def try_nodes(
     pools: Mapping[str, str],
     tell: Tell,
     launcher: Launcher = "kubernetes",
+    away: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Test nodes, judge them, and keep the verdicts. After a kill, the next call continues where the last one stopped.
 
-    `pools` gives the nodes in the order in which they are tested, with their pool.
+    `pools` gives the nodes in the order in which they are tested, with their pool; `away` those of them where nothing
+    can be started, with the reason: they are not asked, and unknown.
 
     Raises:
         Conflict: somebody else makes the same test now.
@@ -124,7 +126,9 @@ def try_nodes(
     """
     ground, began = _Ground(profile, suite, depth, pools, launcher), world().now()
     with _sole(ground):
-        results, opened = _collect_results(ground, list(pools), 1, tell)
+        absent = away or {}
+        results, opened = _collect_results(ground, [node for node in pools if node not in absent], 1, tell)
+        results |= {node: NodeResult(node, why=why) for node, why in absent.items()}
         grades = _judged(ground, results, frozenset(results))
         if repeat := again(grades):
             tell(f"{len(repeat)} of {len(pools)} nodes are measured again: {', '.join(repeat[:8])}")

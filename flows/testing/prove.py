@@ -32,7 +32,7 @@ from tasks.lease import driving
 from tasks.node_tests.preflight import Wanted
 from tasks.nodes.holds import give_nodes_back, hold_nodes
 from tasks.nodes.marks import Marker, tell_nodes
-from tasks.observe.nodes import stream_nodes
+from tasks.observe.nodes import stream_nodes, unready
 from tasks.slurm.nodes import act_by_slurm
 from workflows.model.nodes import watcher_of
 from workflows.node_tests.pods import sees_gpus
@@ -84,18 +84,29 @@ def prove(
         Refused: the cluster does not take the workflow.
     """
     left: Mapping[str, str] = pools
+    away = _unready(profile, pools, manner.launcher, tell)
     tests: list[Outcome] = []
     for depth in depths:
         if left and has_checks(profile, suite, depth, manner.launcher):
-            tests.append(_at_depth(Wanted(profile, suite, depth, left, manner.launcher), tell, manner.owner))
+            tests.append(_at_depth(Wanted(profile, suite, depth, left, manner.launcher), away, tell, manner.owner))
             left = {node: pools[node] for node, word in tests[-1].words.items() if word not in manner.out}
-    if left and manner.trial is not None:
-        tests.append(try_run(profile, manner.trial, left, tell, manner.owner))
+    there = {node: pool for node, pool in left.items() if node not in away}
+    if there and manner.trial is not None:
+        tests.append(try_run(profile, manner.trial, there, tell, manner.owner))
     if manner.launcher == "kubernetes" and tests:
         deal_with(profile, list(pools), tell)
     if manner.launcher == "slurm" and tests:
         _deal_with_slurm(profile, list(pools), tell)
     return tests
+
+
+def _unready(profile: ClusterProfile, pools: Mapping[str, str], launcher: Launcher, tell: Tell) -> dict[str, str]:
+    """Nodes on which nothing can be started now: to wait for their pods would only end with their deadline."""
+    found = unready(profile, pools) if launcher == "kubernetes" else {}
+    if found:
+        named = "; ".join(f"{node}: {why}" for node, why in list(found.items())[:NAMED])
+        tell(f"{len(found)} of {len(pools)} nodes cannot be tested: {named}")
+    return found
 
 
 def has_checks(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, launcher: Launcher) -> bool:
@@ -115,11 +126,11 @@ def meets(profile: ClusterProfile, suite: SuiteProfile, depth: Depth, launcher: 
     return between and bool(gangs_of(profile, suite) or pairs_of(profile, suite))
 
 
-def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
+def _at_depth(wanted: Wanted, away: Mapping[str, str], tell: Tell, owner: str) -> Outcome:
     """One depth; a deep one on idle nodes, which are held meanwhile."""
     profile, depth = wanted.cluster, wanted.depth
     if wanted.launcher != "kubernetes" or (Level(depth) not in DEEP and not _takes_gpus(profile)):
-        return _try(wanted, tell)
+        return _try(wanted, away, tell)
     held_by = owner or f"{PREFLIGHT}-{wanted.key}"
     busy = hold_nodes(profile, list(wanted.pools), held_by)
     free = {node: pool for node, pool in wanted.pools.items() if node not in busy}
@@ -129,7 +140,7 @@ def _at_depth(wanted: Wanted, tell: Tell, owner: str) -> Outcome:
             tell(f"{len(busy)} nodes are not tested at depth {depth}, which needs them for itself: {named}")
         found = Outcome(wanted.suite.name, depth, {}, 0.0, 0)
         if free:
-            found = _try(replace(wanted, pools=free), tell)
+            found = _try(replace(wanted, pools=free), away, tell)
     finally:
         with suppress(PrimusError):  # if not, the holds end by themselves
             give_nodes_back(list(free), held_by)
@@ -141,15 +152,16 @@ def _takes_gpus(profile: ClusterProfile) -> bool:
     return any(sees_gpus(profile, load_hardware(pool.hardware)) for pool in profile.pools)
 
 
-def _try(wanted: Wanted, tell: Tell) -> Outcome:
+def _try(wanted: Wanted, away: Mapping[str, str], tell: Tell) -> Outcome:
     """Test nodes by themselves first: a node that fails alone would only disturb the others."""
     profile, suite, depth, launcher = wanted.cluster, wanted.suite, wanted.depth, wanted.launcher
     found = Outcome(suite.name, depth, {}, 0.0, 0)
     if has_own_checks(profile, suite, depth, launcher):
-        found = try_nodes(profile, suite, depth, wanted.pools, tell, launcher)
+        found = try_nodes(profile, suite, depth, wanted.pools, tell, launcher, away)
     if not meets(profile, suite, depth, launcher):
         return found
-    fit = {node: pool for node, pool in wanted.pools.items() if found.words.get(node) is not VerdictWord.FAIL}
+    there = {node: pool for node, pool in wanted.pools.items() if node not in away}
+    fit = {node: pool for node, pool in there.items() if found.words.get(node) is not VerdictWord.FAIL}
     return replace(found, links=try_links(profile, suite, fit, tell, beside=found.grades)) if fit else found
 
 

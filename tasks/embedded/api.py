@@ -223,6 +223,10 @@ class EmbeddedCluster:
         faults.restore_node(self._store, name)
         self._wake("Node")
 
+    def power_cut_at(self, name: str) -> float | None:
+        """When the node's power was cut, Unix seconds; None: it has power."""
+        return faults.power_cut_at(self._store, name)
+
     def pod_processes(self, pod: str) -> list[int]:
         """Pids of the pod's containers, oldest first."""
         uid = self._pod(pod)["metadata"]["uid"]

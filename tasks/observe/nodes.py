@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
 from profiles.cluster import ClusterProfile, Pool
@@ -59,6 +59,20 @@ def cluster_node(cluster: Cluster, profile: ClusterProfile, name: str) -> Node |
     """
     found = cluster.get("Node", name)
     return None if found is None else pool_node(found, profile)
+
+
+def unready(profile: ClusterProfile, names: Collection[str]) -> dict[str, str]:
+    """Those of the named nodes on which no pod can start now, and why.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    found = {node.name: node for node in stream_nodes(profile) if node.name in names}
+    return {
+        name: f"it is not ready ({node.reason}): no pod starts there, so it was not asked"
+        for name, node in found.items()
+        if node.ready is not True and node.reason
+    }
 
 
 def gpus_of(pool: Pool) -> int | None:

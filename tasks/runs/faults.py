@@ -20,7 +20,7 @@ from typing import Protocol
 from profiles.drill import KINDS, FaultSpec
 from profiles.errors import NotFound, ProfileError, Unavailable
 from profiles.resolve import Resolved
-from profiles.vocabulary import FINISHED
+from profiles.vocabulary import FINISHED, NodeAction, RunState
 from tasks.cluster import Cluster
 from tasks.clusters import embedded_cluster
 from tasks.ledger.ledger import Ledger
@@ -29,7 +29,8 @@ from tasks.runs.open import run_folder
 from tasks.settings import Settings
 from workflows import labels
 from workflows.model.cluster import pod_of
-from workflows.model.records import Actor, AttemptRecord, MarkRecord, Story
+from workflows.model.nodes import people_of
+from workflows.model.records import ActionRecord, Actor, AttemptRecord, MarkRecord, Story
 
 FAULT_FILE = "fault.json"
 """Name of the fault file in the run's folder; the demo profile tells its trainer."""
@@ -37,8 +38,15 @@ STEP_SECONDS = 600.0
 """A fault that waits for a step waits no longer than this."""
 LOOK_SECONDS = 0.005
 """Between two looks at the step file while waiting for a step."""
+ATTEMPT_SECONDS = 1.0
+"""Between two questions whether the attempt whose step is waited for still lives."""
 CHANGE_SECONDS = 0.02
 """Between two questions whether the ledger has changed."""
+DRILL_CORDON = "a drill drains it, as before a preemption"
+"""Why a cordon of a drill stands: it alone is taken back with the drill."""
+
+Tell = Callable[[str], None]
+"""Says a line to whoever waits."""
 
 
 class Breakable(Cluster, Protocol):
@@ -117,31 +125,68 @@ def wait_for(ledger: Ledger, run: str, until: Callable[[Story], bool], timeout_s
         time.sleep(CHANGE_SECONDS)
 
 
-def break_at(run: str, spec: FaultSpec, settings: Settings, ledger: Ledger, by: Actor | None = None) -> float:
+def break_at(
+    run: str,
+    spec: FaultSpec,
+    settings: Settings,
+    ledger: Ledger,
+    by: Actor | None = None,
+    tell: Tell = lambda _: None,
+) -> float:
     """Cause the fault as soon as its step was seen; returns when (Unix seconds).
 
-    `by` wants it, as is written down before; None: that was written down.
+    `by` wants it, as is written down before; None: that was written down. `tell` hears what is waited for.
 
     Raises:
         ProfileError: there is nothing to break, or this trainer cannot be asked for it.
         NotFound: what should be broken is not there.
-        Unavailable: its step was not seen within `STEP_SECONDS`.
+        Unavailable: its step was not seen within `STEP_SECONDS`, or cannot come any more.
     """
-    wait_for(ledger, run, _is_training, STEP_SECONDS)
+
+    def training(story: Story) -> bool:
+        _refuse_to_wait(story)
+        attempt = story.attempt
+        if attempt is not None and attempt.ended_at is None and attempt.first_step is not None:
+            return True
+        tell(f"waiting until {run} trains, at most {STEP_SECONDS:g} s; it is {story.run.state}: {story.run.reason}")
+        return False
+
+    wait_for(ledger, run, training, STEP_SECONDS)
     scene = scene_of(run, settings, ledger)
     if by is not None:
         ledger.act(run, f"drill {spec}", "asked for one fault, for real", by)
-    deadline = time.monotonic() + STEP_SECONDS
-    while spec.step is not None and step_seen(scene) < spec.step:
-        if time.monotonic() > deadline:
-            raise Unavailable(f"step {spec.step} of {run} was not seen within {STEP_SECONDS:g} s")
-        time.sleep(LOOK_SECONDS)
+    if spec.step is not None:
+        _await_step(spec.step, scene, tell)
     return cause(spec, scene)
 
 
-def _is_training(story: Story) -> bool:
+def _refuse_to_wait(story: Story) -> None:
+    """Raises ProfileError: the run cannot train before a person has said or done something."""
+    name = story.run.name
+    if story.run.state is RunState.WAITING_FOR_APPROVAL:
+        raise ProfileError("RUN", f"{name} waits for a person's answer, nothing trains: see `primus approvals`")
     attempt = story.attempt
-    return attempt is not None and attempt.ended_at is None and attempt.first_step is not None
+    over = attempt is None or attempt.ended_at is not None
+    over = over or any(item.attempt == attempt.number and not item.went_on for item in story.troubles if attempt)
+    if story.paused and over:
+        raise ProfileError("RUN", f"{name} is paused and nothing of it trains: `primus unpause {name}` first")
+
+
+def _await_step(step: int, scene: Scene, tell: Tell) -> None:
+    run, number = scene.attempt.run, scene.attempt.number
+    began = asked = time.monotonic()
+    if (seen := step_seen(scene)) < step:
+        tell(f"waiting for step {step} of {run}, at most {STEP_SECONDS:g} s; it is at {max(seen, 0)}")
+    while step_seen(scene) < step:
+        now = time.monotonic()
+        if now - asked > ATTEMPT_SECONDS:
+            asked, story = now, scene.ledger.story(run)
+            over = story.run.state in FINISHED or story.attempt is None or story.attempt.ended_at is not None
+            if over or (story.attempt and story.attempt.number != number):
+                raise Unavailable(f"step {step} of {run} was not seen: attempt {number} is over")
+        if now - began > STEP_SECONDS:
+            raise Unavailable(f"step {step} of {run} was not seen within {STEP_SECONDS:g} s")
+        time.sleep(LOOK_SECONDS)
 
 
 def cause(spec: FaultSpec, scene: Scene) -> float:
@@ -209,7 +254,8 @@ def _age_key(pid: int) -> float:
     return float("inf") if started is None else started
 
 
-def _words(pid: int) -> list[str]:
+def words_of(pid: int) -> list[str]:
+    """Command line of a process; empty where there is none."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -218,7 +264,7 @@ def _words(pid: int) -> list[str]:
 
 def _program(scene: Scene, pods: list[str], subcommand: str) -> int:
     for pod in pods:
-        found = [pid for pid in scene.cluster.pod_processes(pod) if subcommand in _words(pid)[:6]]
+        found = [pid for pid in scene.cluster.pod_processes(pod) if subcommand in words_of(pid)[:6]]
         if found:
             return min(found, key=_age_key)
     raise NotFound(f"no living `{subcommand}` in {', '.join(pods) or 'any pod'}")
@@ -243,9 +289,15 @@ def _stopped(spec: FaultSpec, scene: Scene) -> int:
 
 def _slow_rank(spec: FaultSpec, scene: Scene) -> None:
     # Of every 50 ms the process may run one factor-th: from outside, whatever it computes.
-    pid, run = rank_process(scene, spec.rank or 0), 0.05 / max(1.0, spec.factor)
-    rest = 0.05 - run
-    _detached(f"while kill -STOP {pid} 2>/dev/null; do sleep {rest:.4f}; kill -CONT {pid}; sleep {run:.4f}; done")
+    pid = rank_process(scene, spec.rank or 0)
+    loop = slowing_loop(pid, spec.factor)
+    _detached(f"({loop}) & sleep {spec.seconds}; kill -KILL $!; kill -CONT {pid}" if spec.seconds else loop)
+
+
+def slowing_loop(pid: int, factor: float) -> str:
+    """Holds a process down until it ends."""
+    run = 0.05 / max(1.0, factor)
+    return f"while kill -STOP {pid} 2>/dev/null; do sleep {0.05 - run:.4f}; kill -CONT {pid}; sleep {run:.4f}; done"
 
 
 def _detached(script: str) -> None:
@@ -272,9 +324,26 @@ def _lose_node(spec: FaultSpec, scene: Scene) -> None:
 
 
 def _preempt_node(spec: FaultSpec, scene: Scene) -> None:
-    scene.cluster.patch("Node", spec.node, {"spec": {"unschedulable": True}})
+    _cordon(spec.node, scene)
     for name in scene.pods(node=spec.node):
         scene.cluster.delete("Pod", name, grace_seconds=max(1, round(spec.notice_seconds)))
+
+
+def _cordon(node: str, scene: Scene) -> None:
+    """Written down before it is done, so that whoever comes later knows whose cordon it is."""
+    found, now, name = scene.cluster.get("Node", node), time.time(), scene.resolved.cluster.name
+    if found is None:
+        raise NotFound(f"there is no Node {node}")
+    if not found.get("spec", {}).get("unschedulable"):
+        people = people_of(name)
+        plan = ActionRecord(f"{people}/{node}/{now:.6f}", people, "", NodeAction.DRAIN, node, "done", DRILL_CORDON, now)
+        scene.ledger.plan_action(None, plan)
+        scene.cluster.patch("Node", node, {"spec": {"unschedulable": True}})
+
+
+def corrupted_file(scene: Scene) -> Path:
+    """Where it stands which byte a drill flipped."""
+    return scene.folder / "drill-corrupted.json"
 
 
 def _corrupt_checkpoint(_: FaultSpec, scene: Scene) -> None:
@@ -283,11 +352,13 @@ def _corrupt_checkpoint(_: FaultSpec, scene: Scene) -> None:
     if not files:
         raise NotFound(f"no checkpoint to corrupt in {scene.folder / 'checkpoints'}")
     largest = max(files, key=lambda path: path.stat().st_size)
+    offset = largest.stat().st_size // 2
     with largest.open("r+b") as handle:
-        handle.seek(largest.stat().st_size // 2)
-        byte = handle.read(1)
-        handle.seek(-1, os.SEEK_CUR)
-        handle.write(bytes([byte[0] ^ 0xFF]))
+        handle.seek(offset)
+        byte = handle.read(1)[0]
+        corrupted_file(scene).write_text(json.dumps({"path": str(largest), "offset": offset, "byte": byte}))
+        handle.seek(offset)
+        handle.write(bytes([byte ^ 0xFF]))
 
 
 def _step_of(path: Path) -> int:
@@ -315,18 +386,18 @@ def _disk_full(_: FaultSpec, scene: Scene) -> None:
     # A file system of one page over the checkpoints, inside the pods' own mount namespaces: real ENOSPC, only there.
     target = str(scene.folder / "checkpoints")
     for rank in range(scene.resolved.world_size):
-        pid = str(rank_process(scene, rank))
-        enter = ["nsenter", "--target", pid, "--mount"]
-        if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
-            enter += ["--user", "--preserve-credentials"]
-        done = subprocess.run(
-            [*enter, "mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", target],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        full = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", target]
+        done = in_mounts_of(rank_process(scene, rank), full)
         if done.returncode != 0:
             raise NotFound(f"disk-full needs pods with a mount namespace of their own here: {done.stderr.strip()}")
+
+
+def in_mounts_of(pid: int, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command that sees the mounts of a process."""
+    enter = ["nsenter", "--target", str(pid), "--mount"]
+    if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
+        enter += ["--user", "--preserve-credentials"]
+    return subprocess.run([*enter, *command], capture_output=True, text=True, check=False)
 
 
 def _api_away(spec: FaultSpec, scene: Scene) -> None:

@@ -75,6 +75,14 @@ def _forget_volumes(store: Store, pod: Object) -> None:
             remove_tree(folder.volume(volume))
 
 
+def power_cut_at(store: Store, name: str) -> float | None:
+    """When the node's power was cut, Unix seconds; None: it has power."""
+    try:
+        return os.stat(power_mark(store, name)).st_mtime
+    except FileNotFoundError:
+        return None
+
+
 def restore_node(store: Store, name: str) -> None:
     """Give the node its power back; see `EmbeddedCluster.restore_node`."""
     with store.transaction() as change:

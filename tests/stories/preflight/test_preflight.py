@@ -120,6 +120,16 @@ def test_a_pod_that_is_killed_leaves_its_node_unknown(scene: Scene) -> None:
     assert node["reasons"][0]["evidence"]
 
 
+def test_a_node_without_power_is_unknown_at_once_and_the_others_are_tested(scene: Scene) -> None:
+    scene.cluster.lose_node("node-1")
+    done = scene.primus("preflight", "--suite", scene.suite(check("copy", 0.01)), "--json", "--nodes", "node-1,node-2")
+    [test] = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert [(node["node"], node["verdict"]) for node in test["nodes"]] == [("node-1", "unknown"), ("node-2", "pass")]
+    assert "1 of 2 nodes cannot be tested: node-1: it is not ready (PowerLost)" in done.stderr, "said before the wait"
+    assert test["seconds"] < 60, "no pod of it is waited for"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import time
 from typing import Any
@@ -14,10 +15,12 @@ from prefect import State
 from deployments.cli.drill import run_drill
 from flows.drill import ASLEEP, BEGUN, RECOVERY_SECONDS, break_once, drill
 from profiles.drill import parse_fault
-from profiles.errors import Unavailable
+from profiles.errors import ProfileError, Unavailable
 from profiles.vocabulary import Action, FaultClass, VerdictWord
 from tasks.context import session
+from tasks.runs.faults import rank_process, words_of
 from tests.support.harness.stages import Stage, beyond_noise, incident, outcomes, succeeded
+from workflows.model.nodes import Node, node_of
 from workflows.model.records import MarkRecord
 
 pytestmark = pytest.mark.story
@@ -119,6 +122,49 @@ def test_a_drill_from_the_server_s_pages_breaks_one_thing_however_often_it_is_st
     wrong = asked_for(scene.run, "kill-nobody:1")
     assert wrong.is_failed()
     assert (wrong.message or "").startswith("nothing was broken: --fault")
+
+
+def node(scene: Stage, name: str) -> Node:
+    found = scene.cluster.get("Node", name)
+    assert found is not None
+    return node_of(found)
+
+
+def test_what_a_drill_did_to_a_node_is_put_back_at_its_end(scene: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twice in a row: a drilled node that never came back would be missing, and the brake would ask."""
+    scene.start(overrides=LONG).at_step(10)
+    for fault in ("lose-node", "preempt-node"):
+        attempt = scene.story.attempts[-1]
+        name = attempt.nodes[-1]
+        told = drilled(scene, capsys, f"{fault}:{name}" + (",notice=1" if fault == "preempt-node" else ""))
+        assert (told["recovered"], told["action"]) == (True, Action.NEW_ATTEMPT), told
+        assert name in told["put_back"]
+        found = node(scene, name)
+        assert (found.ready, found.cordoned, found.quarantined) == (True, False, False), scene.tell()
+    assert {item.state for item in scene.ledger.nodes("local")} <= {"schedulable"}
+    assert run_drill(scene.run, put_back=True) == 0
+    assert capsys.readouterr().out.count("has power, and nothing that a drill did stands on it\n") == 2
+
+
+def test_a_drill_on_a_paused_run_ends_when_it_is_known_that_nothing_will_be_done(
+    scene: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.start(overrides=LONG).at_step(10)
+    scene.ledger.pause(scene.run, "a test")
+    began = time.monotonic()
+    told = drilled(scene, capsys, "kill-rank:0", code=3)
+    assert time.monotonic() - began < RECOVERY_SECONDS / 4
+    assert (told["recovered"], told["class"]) == (None, FaultClass.PROCESS_KILLED)
+    assert told["waits_for"].startswith(f"`primus unpause {scene.run}`: paused")
+    with pytest.raises(ProfileError, match="paused and nothing of it trains"):
+        run_drill(scene.run, "kill-rank:0")
+
+
+def test_a_rank_that_a_drill_holds_is_let_go_at_its_end(scene: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.start(overrides=LONG).at_step(10)
+    assert drilled(scene, capsys, "slow-rank:1,factor=8")["put_back"] == "rank 1 runs at full speed again"
+    held = f"kill -STOP {rank_process(scene.scene(), 1)} "
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and held in str(words_of(int(pid)))]
 
 
 def test_a_drill_whose_run_does_not_come_back_says_so(

@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 
-from profiles.errors import NotFound, Unavailable
+from profiles.errors import NotFound, ProfileError, Unavailable
 from profiles.loading.load import load_cluster
-from tasks.cluster import Cluster, using
+from profiles.vocabulary import VerdictWord
+from tasks.cluster import Cluster, current, using
 from tasks.clusters import embedded_cluster
 from tasks.context import World, at_hand
 from tasks.embedded.api import EmbeddedCluster
 from tasks.nodes.by_hand import cordon, release_by_hand
+from tasks.nodes.marks import Mark, set_mark
 from tasks.observe.nodes import cluster_node, cluster_nodes, gpus_of
+from tasks.processes import own_user as me
+from tasks.runs.put_back import power_on
 from tasks.settings import Settings, localised
+from workflows.model.records import NodeRecord
 
 PROFILE = load_cluster("local")
 
@@ -115,3 +120,53 @@ def test_every_node_of_the_pools_as_the_cluster_tells_it(cluster: EmbeddedCluste
     assert {gpus_of(pool) for pool in PROFILE.pools if pool.name in {node.pool for node in nodes}} == {0}
     assert cluster_node(cluster, PROFILE, "node-2") == nodes[2]
     assert cluster_node(cluster, PROFILE, "node-99") is None
+
+
+def ready(cluster: Cluster, node: str = "node-1") -> bool:
+    found = cluster_node(cluster, PROFILE, node)
+    return found is not None and found.ready is True
+
+
+def taken_out(here: World, why: str, at: float, incident: str = "demo-a1-i1") -> None:
+    """As our flows take node-1 out."""
+    here.ledger.take_out([NodeRecord("local", "node-1", "quarantined", why, at, incident, "cpu")], None)
+    set_mark(current(), "node-1", Mark(VerdictWord.FAIL, "demo-a1-i1"))
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["told", "silent"])
+def test_a_node_whose_power_was_cut_gets_it_back_with_its_place(
+    here: World, cluster: EmbeddedCluster, silent: bool
+) -> None:
+    cluster.lose_node("node-1", silent=silent)
+    taken_out(here, "node_lost", here.now())
+    assert power_on(PROFILE, "node-1", "practice", me()) == "node-1 has power again; node-1 is released"
+    assert ready(cluster)
+    assert cluster.power_cut_at("node-1") is None
+    assert not spec(cluster).get("taints")
+    assert [item.state for item in here.ledger.nodes("local")] == ["schedulable"]
+    again = power_on(PROFILE, "node-1", "practice", me())
+    assert again == "node-1 has power, and nothing that a drill did stands on it"
+    assert len(here.ledger.node_history("local", "node-1")) == 2, "what there is nothing to do for is not written down"
+
+
+def test_what_took_a_node_out_before_its_power_was_cut_keeps_it_out(here: World, cluster: EmbeddedCluster) -> None:
+    taken_out(here, "gpu_hardware: Xid 79", here.now() - 60)
+    cluster.lose_node("node-1")
+    said = power_on(PROFILE, "node-1", "practice", me())
+    assert said == "node-1 has power again; it stays out of service: gpu_hardware: Xid 79"
+    assert (ready(cluster), bool(spec(cluster).get("taints"))) == (True, True)
+
+
+def test_a_person_s_cordon_outlives_the_drill(here: World, cluster: EmbeddedCluster) -> None:
+    cluster.lose_node("node-1")
+    cordon(PROFILE, "node-1", "loud", me())
+    said = power_on(PROFILE, "node-1", "practice", me())
+    assert said == f"node-1 has power again; it stays out of service: {me()}: loud"
+    assert spec(cluster)["unschedulable"] is True
+
+
+def test_power_is_turned_on_where_drills_can_cut_it_only(here: World) -> None:
+    with pytest.raises(NotFound, match="local has no node node-99"):
+        power_on(PROFILE, "node-99", "practice", me())
+    with pytest.raises(ProfileError, match="drills cut no power on kubernetes-example"):
+        power_on(load_cluster("kubernetes-example"), "node-1", "practice", me())
