@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeGuard, cast
 
@@ -48,12 +51,45 @@ def text_of(value: object) -> str:
     return value if isinstance(value, str) else go_json(value)
 
 
-def go_json(value: object) -> str:
-    """JSON text exactly as Go's `json.Marshal` writes it: compact, sorted keys, `<`, `>` and `&` escaped."""
+def go_json(value: object, *, indent: str = "") -> str:
+    """JSON text exactly as Go's `json.Marshal` writes it: compact, sorted keys, `<`, `>`, `&`, U+2028, U+2029 escaped.
+
+    With `indent` as `json.MarshalIndent` does.
+    """
     text = json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-    if "<" in text or ">" in text or "&" in text:
-        text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return text
+    if indent or _FLOAT.search(text):
+        text = _written(value, indent, "\n" if indent else "")
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+_ESCAPED = re.compile("[<>&\u2028\u2029]")
+_FLOAT = re.compile(r"\d[.e]|NaN|Infinity")
+"""What the text of every Python float has in it (and some other texts)."""
+
+
+def _written(value: Any, indent: str, line: str) -> str:
+    if isinstance(value, float):
+        return _float_text(value)
+    inner, colon = line + indent, ": " if indent else ":"
+    if is_list(value) and value:
+        return f"[{inner}{f',{inner}'.join(_written(item, indent, inner) for item in value)}{line}]"
+    if is_map(value) and value:
+        pairs = (
+            f"{json.dumps(key, ensure_ascii=False)}{colon}{_written(value[key], indent, inner)}"
+            for key in sorted(value)
+        )
+        return f"{{{inner}{f',{inner}'.join(pairs)}{line}}}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _float_text(value: float) -> str:
+    """Whole floats without a point, an exponent only below 1e-6 and from 1e21 on."""
+    exact = Decimal(repr(value)) if math.isfinite(value) else None
+    if exact is None:
+        return json.dumps(value)
+    if value == 0 or -6 <= exact.adjusted() < 21:
+        return format(exact.normalize(), "f")
+    return re.sub(r"e([+-])0", r"e\1", repr(value))
 
 
 def why_no_json(text: str) -> str:

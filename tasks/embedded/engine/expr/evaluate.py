@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from tasks.embedded.engine.expr.functions import FUNCTIONS, closed_call, combine, is_number, text_of_value, truth
+from tasks.embedded.engine.expr.functions import FUNCTIONS, NUMBERS, TEXTS, closed_call
+from tasks.embedded.engine.expr.go_values import by_bytes, wrapped
+from tasks.embedded.engine.expr.operators import combine, is_number, text_of_value, truth
 from tasks.embedded.engine.expr.parser import parse
 from tasks.embedded.engine.expr.tree import (
     Binary,
@@ -44,6 +46,8 @@ class Environment:
     """Bare names: texts, numbers, truth values, and objects of them."""
     paths: Paths = _nowhere
     """Everything else: the tags of a workflow."""
+    is_when: bool = False
+    """Whether it is a `when`, whose language compares anything with anything."""
     pointers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Inside a closure: the item (""), its `index`, the accumulated value `acc`."""
 
@@ -63,7 +67,7 @@ def evaluate_when(text: str) -> bool:
         hint = ' (hint: try wrapping the affected expression in quotes ("))' if "Invalid token" in str(error) else ""
         raise ExpressionError(f"Invalid 'when' expression '{text}': {error}{hint}") from error
     try:
-        value = evaluate(tree, Environment({}))
+        value = evaluate(tree, Environment({}, is_when=True))
     except ExpressionError as error:
         raise ExpressionError(f"Failed to evaluate 'when' expresion '{text}': {error}") from error  # so Argo spells it
     if not isinstance(value, bool):
@@ -151,7 +155,8 @@ def _member(tree: Member, environment: Environment) -> Any:
 
 
 def _part(value: Any, key: Any) -> Any:
-    if is_list(value) and isinstance(key, int):
+    if is_list(value) and is_number(key):
+        key = int(key)
         if -len(value) <= key < len(value):
             return value[key]
         raise ExpressionError(f"index {key} is out of range")
@@ -166,6 +171,8 @@ def _slice(value: Any, low: Expression | None, high: Expression | None, environm
     bounds = [None if bound is None else evaluate(bound, environment) for bound in (low, high)]
     if any(bound is not None and not isinstance(bound, int) for bound in bounds):
         raise ExpressionError("the bounds of a slice must be whole numbers")
+    if isinstance(value, str):
+        return by_bytes(value, lambda given: given[bounds[0] : bounds[1]])
     return value[bounds[0] : bounds[1]]
 
 
@@ -174,7 +181,8 @@ def _unary(sign: str, value: Any) -> Any:
         return not truth(value)
     if not is_number(value):
         raise ExpressionError(f"'{sign}' needs a number, not {value!r}")
-    return -value if sign == "-" else value
+    negated = wrapped(-value) if isinstance(value, int) else -value
+    return negated if sign == "-" else value
 
 
 def _binary(tree: Binary, environment: Environment) -> Any:
@@ -187,7 +195,26 @@ def _binary(tree: Binary, environment: Environment) -> Any:
         case "||":
             return truth(left) or truth(evaluate(tree.right, environment))
         case sign:
-            return combine(sign, left, evaluate(tree.right, environment))
+            right = evaluate(tree.right, environment)
+            kinds = {_known_kind(tree.left, left), _known_kind(tree.right, right)} - {None}
+            if sign in ("==", "!=") and len(kinds) > 1 and not environment.is_when:
+                raise ExpressionError(f"'{sign}' cannot compare {left!r} with {right!r}")
+            return combine(sign, left, right)
+
+
+def _known_kind(tree: Expression, value: Any) -> str | None:
+    """What kind of value Go knows an operand to be before it computes: it compares no number with a text then."""
+    match tree:
+        case Constant(bool()) | Constant(None):
+            return "truth" if value is not None else None
+        case Constant() | Name() if isinstance(value, str):
+            return "text"
+        case Constant():
+            return "number"
+        case FunctionCall(function):
+            return "number" if function in NUMBERS else "text" if function in TEXTS else None
+        case _:
+            return None
 
 
 def _first_present(tree: Binary, environment: Environment) -> Any:
@@ -208,9 +235,7 @@ def _call(function: str, arguments: tuple[Expression, ...], environment: Environ
     known = FUNCTIONS.get(function)
     if known is None:
         raise ExpressionError(f"unknown function {function}; known: {', '.join(FUNCTIONS)}")
-    if not known.least <= len(given) <= known.most:
-        raise ExpressionError(f"{function} takes {known.arity}, not {len(given)}")
     try:
-        return known.action(*given)
-    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        return known.call(given)
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         raise ExpressionError(f"{function}({', '.join(repr(item) for item in given)}): {error}") from error

@@ -1,7 +1,6 @@
 """The functions of an `expression`: expr-lang's own, Argo's, and the ones of sprig that ordinary workflows use.
 
-Also the values of expressions (what counts as a number, how two are compared, how a value becomes text), and
-`jsonpath(text, '$.a.b[0]')`: members, indices, wildcards and simple filters of a JSON value.
+Also `jsonpath(text, '$.a.b[0]')`: members, indices, wildcards and simple filters of a JSON value.
 """
 
 from __future__ import annotations
@@ -9,185 +8,30 @@ from __future__ import annotations
 import base64
 import json
 import math
-import operator
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from tasks.embedded.engine.expr.sprig import SPRIG, repeat
-from tasks.embedded.engine.expr.tree import ExpressionError
-from tasks.embedded.engine.json_values import go_json, is_list, is_map
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a number; a truth value is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def truth(value: Any) -> bool:
-    """A truth value.
-
-    Raises:
-        ExpressionError: it is something else.
-    """
-    if not isinstance(value, bool):
-        raise ExpressionError(f"{value!r} is neither true nor false")
-    return value
-
-
-def text_of_value(value: Any) -> str:
-    """A value as a tag shows it: texts as they are, the rest as compact JSON, whole floats without a point."""
-    return value if isinstance(value, str) else go_json(_whole(value))
-
-
-def _whole(value: Any) -> Any:
-    """Numbers as Go writes them in JSON."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
-        return int(value)
-    if is_list(value):
-        return [_whole(item) for item in value]
-    if is_map(value):
-        return {key: _whole(item) for key, item in value.items()}
-    return value
-
-
-def equal(left: Any, right: Any) -> bool:
-    """Numbers by value; everything else only equals its own type."""
-    if is_number(left) and is_number(right):
-        return left == right
-    return type(left) is type(right) and left == right
-
-
-def is_contained(item: Any, whole: Any) -> bool:
-    """`item in whole`.
-
-    Raises:
-        ExpressionError: the right side is neither a list nor an object.
-    """
-    if is_map(whole):
-        return item in whole
-    if not is_list(whole):
-        raise ExpressionError("'in' needs a list on its right side")
-    return any(equal(item, other) for other in whole)
-
-
-def combine(sign: str, left: Any, right: Any) -> Any:
-    """The value of `left sign right`.
-
-    Raises:
-        ExpressionError: the types do not fit together.
-    """
-    for signs, action in _KINDS:
-        if sign in signs:
-            return action(sign, left, right)
-    return _text_relation(sign, left, right)
-
-
-def _quotient(left: Any, right: Any) -> Any:
-    return left / right
-
-
-def _power(left: Any, right: Any) -> Any:
-    return left**right
-
-
-def _remainder(left: Any, right: Any) -> Any:
-    """As Go: the sign of the left side."""
-    value = abs(left) % abs(right)
-    return -value if left < 0 else value
-
-
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    ">": operator.gt,
-    "<=": operator.le,
-    ">=": operator.ge,
-}
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": _quotient,
-    "%": _remainder,
-    "**": _power,
-    "^": _power,
-}
-
-
-def _equality(sign: str, left: Any, right: Any) -> bool:
-    return equal(left, right) == (sign == "==")
-
-
-def _membership(sign: str, left: Any, right: Any) -> bool:
-    return is_contained(left, right) == (sign == "in")
-
-
-def _compare(sign: str, left: Any, right: Any) -> bool:
-    comparable = (is_number(left) and is_number(right)) or (isinstance(left, str) and isinstance(right, str))
-    if not comparable:
-        raise ExpressionError(f"'{sign}' cannot compare {left!r} with {right!r}")
-    return _COMPARE[sign](left, right)
-
-
-def _plus_text(sign: str, left: Any, right: Any) -> Any:
-    if isinstance(left, str) or isinstance(right, str):
-        return text_of_value(left) + text_of_value(right)
-    return _compute("+", left, right)
-
-
-def _compute(sign: str, left: Any, right: Any) -> Any:
-    if sign == "+" and isinstance(left, str) and isinstance(right, str):
-        return left + right
-    if not is_number(left) or not is_number(right):
-        raise ExpressionError(f"'{sign}' needs two numbers, not {left!r} and {right!r}")
-    if sign in ("**", "^") and abs(right) > _LARGEST_POWER:
-        raise ExpressionError(f"'{sign}': the power {right} is too large")
-    try:
-        return _ARITHMETIC[sign](left, right)
-    except (ZeroDivisionError, OverflowError) as error:
-        raise ExpressionError(f"'{sign}': {error}") from error
-
-
-_LARGEST_POWER = 1024
-"""A float holds no larger power of two; whole numbers would grow without end."""
-
-
-def _range(sign: str, left: Any, right: Any) -> list[int]:
-    if not isinstance(left, int) or not isinstance(right, int) or right - left > _LONGEST_RANGE:
-        raise ExpressionError(f"'..' needs two whole numbers not far apart, not {left!r} and {right!r}")
-    return list(range(left, right + 1))
-
-
-_LONGEST_RANGE = 1_000_000
-
-
-def _text_relation(sign: str, left: Any, right: Any) -> bool:
-    if not isinstance(left, str) or not isinstance(right, str):
-        raise ExpressionError(f"'{sign}' needs two texts")
-    match sign:
-        case "contains":
-            return right in left
-        case "startsWith":
-            return left.startswith(right)
-        case "endsWith":
-            return left.endswith(right)
-        case _:
-            try:
-                return (re.search(right, left) is not None) == (sign != "!~")
-            except re.error as error:
-                raise ExpressionError(f"bad regular expression '{right}': {error}") from error
-
-
-_KINDS: tuple[tuple[frozenset[str], Callable[[str, Any, Any], Any]], ...] = (
-    (frozenset(("==", "!=")), _equality),
-    (frozenset(("in",)), _membership),
-    (frozenset(_COMPARE), _compare),
-    (frozenset(("+text",)), _plus_text),
-    (frozenset(("..",)), _range),
-    (frozenset(_ARITHMETIC), _compute),
+from tasks.embedded.engine.expr.go_values import (
+    SPACES,
+    float_of_text,
+    lower,
+    plain,
+    truncated,
+    upper,
+    whole_of_text,
+    wrapped,
 )
+from tasks.embedded.engine.expr.operators import AnyMap, equal, is_number, json_of, truth
+from tasks.embedded.engine.expr.signatures import Function
+from tasks.embedded.engine.expr.sprig import SPRIG, from_base64, from_json, repeat, same_kind
+from tasks.embedded.engine.expr.tree import ExpressionError
+from tasks.embedded.engine.json_values import is_list, is_map
 
+# Functions of values whose type only the workflow knows.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 _PART = re.compile(
     r"""\.(?P<name>[^.\[\]*]+)
@@ -258,47 +102,27 @@ def _one(value: Any, key: str | int, path: str) -> Any:
     return value[key]
 
 
-# Functions of values whose type only the workflow knows.
-# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-
-
-MANY = 99
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function and how many arguments it takes."""
-
-    action: Callable[..., Any]
-    least: int = 1
-    most: int = 1
-
-    @property
-    def arity(self) -> str:
-        """In words."""
-        if self.least == self.most:
-            return "one argument" if self.least == 1 else f"{self.least} arguments"
-        return f"at least {self.least}" if self.most == MANY else f"{self.least} to {self.most} arguments"
-
-
 def _as_int(value: Any) -> int:
     if isinstance(value, str):
-        return int(value)
-    if isinstance(value, bool):
-        raise TypeError("a truth value is no number")
-    return int(value)
+        return whole_of_text(value)
+    return truncated(value) if isinstance(value, float) else value
 
 
 def _as_float(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError("a truth value is no number")
-    return float(value)
+    return float_of_text(value) if isinstance(value, str) else float(value)
 
 
 def _numbers(values: tuple[Any, ...]) -> list[Any]:
-    """Numbers given one by one or as lists."""
-    return [item for value in values for item in (_numbers(tuple(value)) if is_list(value) else [value])]
+    """Numbers given one by one or as lists.
+
+    Raises:
+        TypeError: something else is among them.
+    """
+    flat = _flat(list(values))
+    for item in flat:
+        if not is_number(item):
+            raise TypeError(f"{item!r} is no number")
+    return flat
 
 
 def _flat(value: list[Any]) -> list[Any]:
@@ -313,106 +137,179 @@ def _unique(value: list[Any]) -> list[Any]:
     return found
 
 
-def _split(text: str, separator: str, count: int = -1) -> list[str]:
-    if not separator:
-        return list(text)
-    return text.split(separator, count - 1 if count > 0 else -1)
+def _split(text: str, separator: str, count: int = -1, *, after: bool = False) -> list[str] | None:
+    """`strings.SplitN`, `strings.SplitAfterN`: nothing at all where no part is wanted."""
+    if count == 0:
+        return None
+    parts = text.split(separator, count - 1 if count > 0 else -1) if separator else list(text)
+    if not separator and 0 < count < len(parts):
+        parts = [*parts[: count - 1], "".join(parts[count - 1 :])]
+    return [f"{part}{separator}" for part in parts[:-1]] + parts[-1:] if after else parts
 
 
-def _replace(text: str, old: str, new: str, count: int = -1) -> str:
-    return text.replace(old, new, count)
+def _place(text: str, part: str, find: Callable[[bytes, bytes], int]) -> int:
+    """In bytes, as Go counts."""
+    return find(text.encode(), part.encode())
+
+
+def _take(value: list[Any], count: int) -> list[Any]:
+    if count < 0:
+        raise ValueError(f"cannot take {count} elements")
+    return value[:count]
 
 
 def _get(value: Any, key: Any) -> Any:
-    if is_list(value):
-        return value[key] if isinstance(key, int) and -len(value) <= key < len(value) else None
-    return value.get(key) if is_map(value) else None
+    if isinstance(value, AnyMap) or (is_map(value) and isinstance(key, str)):
+        return value.get(key)
+    if not is_list(value) or not is_number(key) or key != int(key):
+        raise TypeError(f"{value!r} has no element {key!r}")
+    return value[int(key)] if -len(value) <= int(key) < len(value) else None
 
 
-def _round(value: float) -> float:
+def _round(value: Any) -> float:
     """Halves away from zero, as Go."""
-    return math.copysign(math.floor(abs(value) + 0.5), value)
+    whole = float(math.trunc(value))
+    return whole if abs(value - whole) < 0.5 else whole + math.copysign(1.0, value)
 
 
 def _type(value: Any) -> str:
     names: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "string", list: "array", dict: "map"}
-    return "nil" if value is None else names.get(type(value), "unknown")
+    return "nil" if value is None else names.get(type(value), "map")
 
 
 def _ordered(value: list[Any], order: str = "asc") -> list[Any]:
-    return sorted(value, reverse=order == "desc")
+    return [value[place] for place in _order(value, order)]
 
 
-def _indented(value: Any) -> str:
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+def _order(values: list[Any], order: str) -> list[int]:
+    """The places of values, sorted.
+
+    Raises:
+        ValueError: the order is neither asc nor desc.
+        TypeError: they cannot be compared.
+    """
+    if order not in ("asc", "desc"):
+        raise ValueError(f"invalid order {order}, expected asc or desc")
+    same_kind(values)
+    return sorted(range(len(values)), key=lambda place: values[place], reverse=order == "desc")
 
 
 def _median(*values: Any) -> float:
-    numbers = sorted(_numbers(values))
+    numbers = sorted(map(float, _numbers(values)))
     half = len(numbers) // 2
-    return float(numbers[half]) if len(numbers) % 2 else (numbers[half - 1] + numbers[half]) / 2
+    if not numbers:
+        return 0.0
+    return numbers[half] if len(numbers) % 2 else (numbers[half - 1] + numbers[half]) / 2
+
+
+def _mean(*values: Any) -> float:
+    numbers = _numbers(values)
+    return sum(map(float, numbers)) / len(numbers) if numbers else 0.0
+
+
+def _sum(values: list[Any]) -> Any:
+    if not all(map(is_number, values)):
+        raise TypeError("only numbers have a sum")
+    total: Any = sum(values)
+    return wrapped(total) if isinstance(total, int) else total
+
+
+def _pairs(value: list[Any]) -> AnyMap:
+    if any(not is_list(pair) or len(pair) != 2 for pair in value):
+        raise TypeError("a pair is a list of two")
+    return AnyMap((key, item) for key, item in value)
 
 
 def _jsonpath(text: str, path: str) -> Any:
-    return query(json.loads(text), path)
+    return query(from_json(text), path)
 
 
-def _middle_of(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    return lambda *values: function(_numbers(values))
+def _outermost(choose: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    return lambda *values: choose(found) if (found := _numbers(values)) else None
+
+
+def _shift(left: int, right: int, shifted: Callable[[int, int], int]) -> int:
+    if right < 0:
+        raise ValueError(f"negative shift count {right}")
+    return wrapped(shifted(left, min(right, 64)))
 
 
 FUNCTIONS: dict[str, Function] = {
-    "asInt": Function(_as_int),
-    "int": Function(_as_int),
-    "asFloat": Function(_as_float),
-    "float": Function(_as_float),
-    "string": Function(text_of_value),
+    "asInt": Function(_as_int, "parsed"),
+    "int": Function(_as_int, "parsed"),
+    "asFloat": Function(_as_float, "parsed"),
+    "float": Function(_as_float, "parsed"),
+    "string": Function(plain),
     "type": Function(_type),
-    "len": Function(len),
-    "lower": Function(str.lower),
-    "upper": Function(str.upper),
-    "trim": Function(str.strip, 1, 2),
-    "trimPrefix": Function(str.removeprefix, 2, 2),
-    "trimSuffix": Function(str.removesuffix, 2, 2),
-    "split": Function(_split, 2, 3),
-    "join": Function(lambda value, separator="": separator.join(value), 1, 2),
-    "replace": Function(_replace, 3, 4),
-    "repeat": Function(repeat, 2, 2),
-    "indexOf": Function(str.find, 2, 2),
-    "lastIndexOf": Function(str.rfind, 2, 2),
-    "hasPrefix": Function(str.startswith, 2, 2),
-    "hasSuffix": Function(str.endswith, 2, 2),
-    "abs": Function(abs),
-    "ceil": Function(lambda value: float(math.ceil(value))),
-    "floor": Function(lambda value: float(math.floor(value))),
-    "round": Function(_round),
-    "min": Function(_middle_of(min), 1, MANY),
-    "max": Function(_middle_of(max), 1, MANY),
-    "mean": Function(_middle_of(lambda values: sum(values) / len(values)), 1, MANY),
-    "median": Function(_median, 1, MANY),
-    "sum": Function(sum),
-    "first": Function(lambda value: value[0] if value else None),
-    "last": Function(lambda value: value[-1] if value else None),
-    "take": Function(lambda value, count: value[:count], 2, 2),
-    "get": Function(_get, 2, 2),
-    "keys": Function(lambda value: sorted(value.keys())),
-    "values": Function(lambda value: [value[key] for key in sorted(value)]),
-    "toPairs": Function(lambda value: [[key, value[key]] for key in sorted(value)]),
-    "fromPairs": Function(lambda value: dict(cast("Iterable[tuple[str, Any]]", value))),
-    "concat": Function(lambda *values: [item for value in values for item in value], 1, MANY),
-    "flatten": Function(_flat),
-    "uniq": Function(_unique),
-    "reverse": Function(lambda value: value[::-1]),
-    "sort": Function(_ordered, 1, 2),
-    "toJson": Function(go_json),
-    "toJSON": Function(_indented),
-    "fromJSON": Function(json.loads),
-    "toBase64": Function(lambda text: base64.b64encode(text.encode()).decode()),
-    "fromBase64": Function(lambda text: base64.b64decode(text).decode()),
-    "jsonpath": Function(_jsonpath, 2, 2),
-    **{f"sprig.{name}": Function(*entry) for name, entry in SPRIG.items()},
+    "len": Function(len, "sized"),
+    "lower": Function(lower, "text"),
+    "upper": Function(upper, "text"),
+    "trim": Function(lambda text, characters=SPACES: text.strip(characters) if characters else text, "text text?"),
+    "trimPrefix": Function(lambda text, prefix=" ": text.removeprefix(prefix), "text text?"),
+    "trimSuffix": Function(lambda text, suffix=" ": text.removesuffix(suffix), "text text?"),
+    "split": Function(_split, "text text count?"),
+    "splitAfter": Function(partial(_split, after=True), "text text count?"),
+    "join": Function(lambda value, separator="": separator.join(value), "list text?"),
+    "replace": Function(lambda text, old, new, count=-1: text.replace(old, new, count), "text text text count?"),
+    "repeat": Function(repeat, "text count"),
+    "indexOf": Function(lambda text, part: _place(text, part, bytes.find), "text text"),
+    "lastIndexOf": Function(lambda text, part: _place(text, part, bytes.rfind), "text text"),
+    "hasPrefix": Function(str.startswith, "text text"),
+    "hasSuffix": Function(str.endswith, "text text"),
+    "abs": Function(lambda value: wrapped(abs(value)) if isinstance(value, int) else abs(value), "number"),
+    "ceil": Function(lambda value: math.copysign(math.ceil(value), value), "number"),
+    "floor": Function(lambda value: math.copysign(math.floor(value), value), "number"),
+    "round": Function(_round, "number"),
+    "min": Function(_outermost(min), "numbers numbers*"),
+    "max": Function(_outermost(max), "numbers numbers*"),
+    "mean": Function(_mean, "numbers numbers*"),
+    "median": Function(_median, "numbers numbers*"),
+    "sum": Function(_sum, "list"),
+    "count": Function(lambda value: sum(map(truth, value)), "list"),
+    "first": Function(lambda value: value[0] if value else None, "list"),
+    "last": Function(lambda value: value[-1] if value else None, "list"),
+    "take": Function(_take, "list whole"),
+    "get": Function(_get, "any any"),
+    "keys": Function(sorted, "map"),
+    "values": Function(lambda value: [value[key] for key in sorted(value)], "map"),
+    "toPairs": Function(lambda value: [[key, value[key]] for key in sorted(value)], "map"),
+    "fromPairs": Function(_pairs, "list"),
+    "concat": Function(lambda *values: [item for value in values for item in value], "list list*"),
+    "flatten": Function(_flat, "list"),
+    "uniq": Function(_unique, "list"),
+    "reverse": Function(lambda value: value[::-1], "list"),
+    "sort": Function(_ordered, "list text?"),
+    "toJson": Function(json_of),
+    "toJSON": Function(partial(json_of, indent="  ")),
+    "fromJSON": Function(from_json, "text"),
+    "toBase64": Function(lambda text: base64.b64encode(text.encode()).decode(), "text"),
+    "fromBase64": Function(from_base64, "text"),
+    "jsonpath": Function(_jsonpath, "text text"),
+    "bitand": Function(lambda left, right: left & right, "whole whole"),
+    "bitor": Function(lambda left, right: left | right, "whole whole"),
+    "bitxor": Function(lambda left, right: left ^ right, "whole whole"),
+    "bitnand": Function(lambda left, right: left & ~right, "whole whole"),
+    "bitnot": Function(lambda value: ~value, "whole"),
+    "bitshl": Function(lambda left, right: _shift(left, right, lambda a, b: a << b), "whole whole"),
+    "bitshr": Function(lambda left, right: _shift(left, right, lambda a, b: a >> b), "whole whole"),
+    "bitushr": Function(lambda left, right: _shift(left, right, lambda a, b: a % (1 << 64) >> b), "whole whole"),
+    **{f"sprig.{name}": Function(*entry, nil_is_zero=True) for name, entry in SPRIG.items()},
 }
 """All functions but those with a closure. Not here: `now`, `date` and whatever else differs at each call."""
+
+TEXTS = frozenset(
+    (
+        *("string", "type", "lower", "upper", "trim", "trimPrefix", "trimSuffix", "join", "replace", "repeat"),
+        *("toJson", "toJSON", "toBase64", "fromBase64"),
+    )
+)
+NUMBERS = frozenset(
+    (
+        *("int", "float", "len", "indexOf", "lastIndexOf", "ceil", "floor", "round", "count"),
+        *("bitand", "bitor", "bitxor", "bitnand", "bitnot", "bitshl", "bitshr", "bitushr"),
+    )
+)
+"""Functions whose result has a type that is known before they are called."""
 
 Compute = Callable[[Any, int, Any], Any]
 """The closure's value for an item, its index and what was accumulated."""
@@ -428,37 +325,37 @@ def closed_call(function: str, given: list[Any], compute: Compute) -> Any:
     if not is_list(items):
         raise ExpressionError(f"{function} needs a list, not {items!r}")
     if function == "reduce":
-        rest = items if len(given) > 1 else items[1:]
-        value = given[1] if len(given) > 1 else (items[0] if items else None)
-        for index, item in enumerate(rest):
-            value = compute(item, index, value)
-        return value
+        return _reduced(items, given[1:], compute)
     values = [compute(item, index, None) for index, item in enumerate(items)]
     if function in _OF_VALUES:
         try:
             return _OF_VALUES[function](items, values, *given[1:])
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise ExpressionError(f"{function}: {error}") from error
     return _OF_MATCHES[function](items, [index for index, value in enumerate(values) if truth(value)])
 
 
-def _grouped(items: list[Any], values: list[Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def _reduced(items: list[Any], given: list[Any], compute: Compute) -> Any:
+    if not items and not given:
+        raise ExpressionError("reduce of an empty list without an initial value")
+    value = given[0] if given else items[0]
+    for index, item in enumerate(items if given else items[1:]):
+        value = compute(item, index, value)
+    return value
+
+
+def _grouped(items: list[Any], values: list[Any]) -> AnyMap:
+    found = AnyMap()
     for item, value in zip(items, values, strict=True):
-        found.setdefault(text_of_value(value), []).append(item)
+        found.setdefault(value, []).append(item)
     return found
-
-
-def _sorted_by(items: list[Any], values: list[Any], order: str = "asc") -> list[Any]:
-    places = sorted(range(len(items)), key=lambda place: values[place], reverse=order == "desc")
-    return [items[place] for place in places]
 
 
 _OF_VALUES: dict[str, Callable[..., Any]] = {
     "map": lambda items, values: values,
-    "sum": lambda items, values: sum(values),
+    "sum": lambda items, values: _sum(values),
     "groupBy": _grouped,
-    "sortBy": _sorted_by,
+    "sortBy": lambda items, values, order="asc": [items[place] for place in _order(values, order)],
 }
 _OF_MATCHES: dict[str, Callable[[list[Any], list[int]], Any]] = {
     "all": lambda items, found: len(found) == len(items),
@@ -468,7 +365,7 @@ _OF_MATCHES: dict[str, Callable[[list[Any], list[int]], Any]] = {
     "filter": lambda items, found: [items[index] for index in found],
     "count": lambda items, found: len(found),
     "find": lambda items, found: items[found[0]] if found else None,
-    "findIndex": lambda items, found: found[0] if found else -1,
+    "findIndex": lambda items, found: found[0] if found else None,
     "findLast": lambda items, found: items[found[-1]] if found else None,
-    "findLastIndex": lambda items, found: found[-1] if found else -1,
+    "findLastIndex": lambda items, found: found[-1] if found else None,
 }

@@ -51,8 +51,8 @@ _DATE = re.compile(
 """Of govaluate's formats those that begin with the year; the others are of no use in a workflow."""
 
 Dialect = OneOf["when", "expression"]
-LOOSE_PLUS = "+text"
-"""`+` of a `when`, which also joins texts with numbers."""
+LOOSE = {"+": "+text", "%": "%loose"}
+"""`+` of a `when`, which also joins texts with numbers, and its `%`, which takes any numbers."""
 CLOSED = frozenset(
     (
         *("all", "none", "any", "one", "count", "sum", "map", "filter", "groupBy", "sortBy", "reduce"),
@@ -148,8 +148,8 @@ class _Reader:
         right = self.expression(strength - 1 if operator in RIGHT_TO_LEFT else strength)
         if operator.startswith("not "):
             return Unary("!", Binary(operator.removeprefix("not "), left, right))
-        if operator == "+" and self._dialect == "when":
-            return Binary(LOOSE_PLUS, left, right)
+        if self._dialect == "when":
+            return Binary(LOOSE.get(operator, operator), left, right)
         return Binary({"and": "&&", "or": "||"}.get(operator, operator), left, right)
 
     def _infix(self) -> tuple[str, int]:
@@ -298,13 +298,21 @@ class _Reader:
 
 
 def _number(text: str, dialect: Dialect) -> float | int:
-    if text[:2] in ("0x", "0X"):
-        whole = int(text, 16)
-    elif text.replace("_", "").isdigit():
-        whole = int(text)
-    else:
-        return float(text)
-    return float(whole) if dialect == "when" else whole
+    digits = text.replace("_", "")
+    try:
+        if digits[:2].lower() in ("0x", "0o", "0b"):
+            whole = int(digits, 0)
+        elif digits.isdigit():
+            whole = int(digits)
+        else:
+            return float(digits)
+    except ValueError as error:
+        raise ExpressionError(f"'{text}' is no number") from error
+    if dialect == "when":
+        return float(whole)
+    if whole >= 1 << 63:
+        raise ExpressionError(f"'{text}' does not fit into 64 bits")
+    return whole
 
 
 def seconds_of_date(text: str) -> float | None:

@@ -12,14 +12,21 @@ from typing import Literal
 
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<number>0[xX][0-9a-fA-F]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)
+    (?P<number>(?:0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+
+      |[0-9][0-9_]*(?:\.(?!\.)[0-9_]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)(?!\w))
     |(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)
     |(?P<word>[^\W\d]\w*)
     |(?P<operator>==|!=|>=|<=|=~|!~|&&|\|\||\*\*|\?\?|\?\.|\.\.|[-+*/%<>!()\[\]{},?:.^|#;=])
     )""",
     re.VERBOSE,
 )
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+_ESCAPE = re.compile(
+    r"""\\(?:(?P<code>x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})|(?P<octal>[0-3][0-7]{2})|(?P<letter>.))""",
+    re.DOTALL | re.VERBOSE,
+)
+_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"} | dict(
+    zip("\\'\"`", "\\'\"`", strict=True)
+)
 WORD_OPERATORS = ("in", "contains", "startsWith", "endsWith", "matches")
 POWERS: dict[str, int] = {
     "|": 2,
@@ -42,7 +49,10 @@ RIGHT_TO_LEFT = ("**", "^")
 CHOICE_POWER = 5
 UNARY_POWER = 90
 
-_NOT_IN_WHEN = frozenset(("{", "}", "|", "#", ";", "=", "..", "?."))
+_NOT_IN_WHEN = frozenset(("{", "}", "|", "#", ";", "=", "..", "?.", "^"))
+"""`^` and `|` are there, on bits; nobody's `when` needs them."""
+_NOT_IN_EXPRESSION = frozenset(("=~", "!~"))
+_PLAIN_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9.]+")
 
 
 class ExpressionError(Exception):
@@ -222,13 +232,14 @@ def tokens_of(text: str, *, when: bool = False) -> tuple[Token, ...]:
     end = len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
-        if match is None or (when and match["operator"] in _NOT_IN_WHEN):
+        foreign = _NOT_IN_WHEN if when else _NOT_IN_EXPRESSION
+        if match is None or match["operator"] in foreign or (when and _is_foreign_number(match["number"])):
             raise ExpressionError(f"Invalid token: '{text[position:].strip()[:20]}'")
         position = match.end()
         if match["number"] is not None:
             found.append(Token("number", match["number"]))
         elif match["text"] is not None:
-            found.append(Token("text", _unquoted(match["text"])))
+            found.append(Token("text", _unquoted(match["text"], when)))
         elif match["word"] is not None:
             found.append(Token("word", match["word"]))
         else:
@@ -236,8 +247,22 @@ def tokens_of(text: str, *, when: bool = False) -> tuple[Token, ...]:
     return (*found, Token("end", ""))
 
 
-def _unquoted(text: str) -> str:
+def _is_foreign_number(number: str | None) -> bool:
+    """Whether govaluate does not read it."""
+    return number is not None and _PLAIN_NUMBER.fullmatch(number) is None
+
+
+def _unquoted(text: str, when: bool) -> str:
     inner = text[1:-1]
-    if text[0] == "`" or "\\" not in inner:
+    if "\\" not in inner or (text[0] == "`" and not when):
         return inner
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), inner)
+    return _ESCAPE.sub(lambda found: found[0][1:] if when else _unescaped(found), inner)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found["code"] or found["octal"]:
+        code = int(found["code"][1:], 16) if found["code"] else int(found["octal"], 8)
+        return chr(code) if code < 0x110000 else "\ufffd"
+    if found["letter"] not in _LETTERS:
+        raise ExpressionError(f"invalid escape '{found[0]}' in a text")
+    return _LETTERS[found["letter"]]

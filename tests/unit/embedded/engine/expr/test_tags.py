@@ -26,6 +26,15 @@ def test_an_expression_becomes_the_text_of_its_tag(text: str, expected: str | No
     assert evaluate_text(text, {}, PATHS.__getitem__) == expected
 
 
+@rows("embedded/engine/expr/go")
+def test_functions_are_those_of_go(function: str, gives: dict[str, str | None], fails: list[str]) -> None:
+    paths = {"inputs.parameters.n": "3", "inputs.parameters.x": "abc"}
+    assert {text: evaluate_text(text, {}, paths.get) for text in gives} == gives
+    for text in fails:
+        with pytest.raises(ExpressionError):
+            pytest.fail(f"{function}: {text} gives {evaluate_text(text, {}, paths.get)}")
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
