@@ -109,3 +109,8 @@ def stamp(seconds: float) -> str:
 def moment(text: str) -> float:
     """The seconds since 1970 of an RFC 3339 text; 0.0 where it is empty."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def whole_seconds(text: str) -> str:
+    """A stamp as Kubernetes keeps it and workflows read it: cut off to whole seconds."""
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

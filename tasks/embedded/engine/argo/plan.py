@@ -28,7 +28,7 @@ from tasks.embedded.engine.argo.calls import (
 )
 from tasks.embedded.engine.argo.names import NodeFailure
 from tasks.embedded.engine.argo.substitution import substitute
-from tasks.embedded.engine.json_values import Json, as_list, as_map, is_map, maps, text_of, without_nulls
+from tasks.embedded.engine.json_values import Json, as_list, as_map, is_map, maps, text_of, whole_seconds, without_nulls
 
 Kind = Literal["container", "script", "resource", "suspend", "dag", "steps"]
 
@@ -255,6 +255,6 @@ def _created(text: str) -> dict[str, str]:
     if not text:
         return {}
     when = datetime.fromisoformat(text).astimezone(UTC)
-    stamp = when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = whole_seconds(text)
     found = {"workflow.creationTimestamp": stamp, "workflow.creationTimestamp.RFC3339": stamp}
     return found | {f"workflow.creationTimestamp.{letter}": when.strftime(f"%{letter}") for letter in STRFTIME}

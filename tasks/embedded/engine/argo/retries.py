@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tasks.embedded.engine.argo.names import NodeFailure, seconds_of, spoken
@@ -9,6 +10,7 @@ from tasks.embedded.engine.argo.scope import attempts_of
 from tasks.embedded.engine.argo.state import DONE, FAILED, Computation
 from tasks.embedded.engine.argo.substitution import Lookup, substitute_all
 from tasks.embedded.engine.expr.evaluate import evaluate_condition
+from tasks.embedded.engine.expr.go_values import plain
 from tasks.embedded.engine.expr.tree import ExpressionError
 from tasks.embedded.engine.json_values import Json, as_map, moment, stamp, text_of
 
@@ -71,7 +73,7 @@ def after_attempt(
     try:
         limit = None if strategy.get("limit") in (None, "") else int(text_of(strategy["limit"]))
         backoff = _backoff(strategy, attempts)
-        refused = _is_refused(run, strategy, attempts, limit)
+        refused = _is_refused(strategy, attempts, limit)
     except (ValueError, ExpressionError) as error:
         raise NodeFailure(f"retryStrategy: {error}") from error
     return _decide(run, last, backoff, refused)
@@ -99,7 +101,7 @@ def _backoff(strategy: Json, attempts: list[Json]) -> _Backoff | None:
     return _Backoff(wait, deadline)
 
 
-def _is_refused(run: Computation, strategy: Json, attempts: list[Json], limit: int | None) -> RetryEnd | None:
+def _is_refused(strategy: Json, attempts: list[Json], limit: int | None) -> RetryEnd | None:
     """Whether policy, limit or expression forbid another attempt: all three must allow it."""
     last = attempts[-1]
     expression = text_of(strategy.get("expression") or "")
@@ -109,7 +111,8 @@ def _is_refused(run: Computation, strategy: Json, attempts: list[Json], limit: i
         return RetryEnd(last["phase"], last.get("message", ""))
     if limit is not None and len(attempts) > limit:
         return RetryEnd(last["phase"], "No more retries left")
-    if expression and not evaluate_condition(expression, {"lastRetry": last_retry(run, last)}):
+    known = {"lastRetry": last_retry(last), "retries": str(len(attempts) - 1)}
+    if expression and not evaluate_condition(expression, known):
         return RetryEnd(last["phase"], "retryStrategy.expression evaluated to false")
     return None
 
@@ -131,21 +134,30 @@ def _decide(
     return ImmediateAttempt(backoff.deadline)
 
 
-def last_retry(run: Computation, attempt: Json | None) -> dict[str, str]:
-    """`lastRetry` of an expression: exit code, status, duration in seconds and message of an attempt, all texts."""
+def last_retry(attempt: Json | None) -> dict[str, str]:
+    """`lastRetry` of an expression: exit code, status, duration and message of an attempt, all texts.
+
+    The duration is a whole number of seconds, from stamp to stamp as Kubernetes keeps them; 0 of what has not ended.
+    """
     if attempt is None:
         return {"exitCode": "0", "status": "", "duration": "0", "message": ""}
     return {
         "exitCode": as_map(attempt.get("outputs")).get("exitCode", "-1"),
         "status": attempt["phase"],
-        "duration": f"{run.seconds(attempt):.6f}".rstrip("0").rstrip("."),
+        "duration": plain(_duration_seconds(attempt)),
         "message": attempt.get("message", ""),
     }
+
+
+def _duration_seconds(attempt: Json) -> float:
+    if not attempt.get("finishedAt"):
+        return 0.0
+    return float(math.floor(moment(attempt["finishedAt"])) - math.floor(moment(attempt["startedAt"])))
 
 
 def retry_tags(run: Computation, attempts: list[Json]) -> dict[str, str]:
     """The tags of the attempt that runs now or starts next: `retries`, `lastRetry.exitCode`, …."""
     running = attempts and attempts[-1]["phase"] not in DONE
     before = attempts[:-1] if running else attempts
-    last = last_retry(run, before[-1] if before else None)
+    last = last_retry(before[-1] if before else None)
     return {"retries": str(len(before)), **{f"lastRetry.{name}": value for name, value in last.items()}}

@@ -24,16 +24,12 @@ from tasks.embedded.engine.json_values import (
     is_map,
     maps,
     text_of,
+    whole_seconds,
     why_no_json,
 )
 
-_PLAIN = {
-    "id": "id",
-    "startedAt": "startedAt",
-    "finishedAt": "finishedAt",
-    "status": "phase",
-    "hostNodeName": "hostNodeName",
-}
+_PLAIN = {"id": "id", "status": "phase", "hostNodeName": "hostNodeName"}
+_STAMPS = ("startedAt", "finishedAt")
 
 _OWN = ("name", "path", "mode", "recurseMode")
 """What an input artifact keeps of its own; all the rest comes from the argument."""
@@ -212,7 +208,7 @@ def call_value(run: Computation, boundary: Boundary, name: str, what: str) -> st
     """The value of `steps.<name>.<what>` or `tasks.<name>.<what>`; None where it has none (yet)."""
     node = call_node(run, boundary, name)
     if node is None or node["type"] == "TaskGroup":
-        if node is not None and what in _PLAIN:
+        if node is not None and (what in _PLAIN or what in _STAMPS):
             return node_value(run, node, what)
         return _aggregate(run, call_node_name(boundary, name), _fan_out(run, boundary, name, node), what)
     value = node_value(run, node, what)
@@ -240,6 +236,8 @@ def attempts_of(run: Computation, node: Json) -> list[Json]:
 def node_value(run: Computation, node: Json, what: str) -> str | None:
     """One field of a node as tags name them: `status`, `exitCode`, `outputs.result`, `outputs.parameters.n`, …."""
     node = last_attempt(run, node)
+    if what in _STAMPS:
+        return whole_seconds(node[what]) if node.get(what) else None
     if what in _PLAIN:
         return node.get(_PLAIN[what]) or None
     outputs = as_map(node.get("outputs"))

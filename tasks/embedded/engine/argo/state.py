@@ -11,7 +11,7 @@ from typing import Any
 
 from tasks.embedded.engine.argo.names import display_name, node_id, pod_name
 from tasks.embedded.engine.argo.plan import Plan, Template
-from tasks.embedded.engine.json_values import Json, as_map, moment, stamp
+from tasks.embedded.engine.json_values import Json, as_map, stamp
 
 DONE = frozenset(("Succeeded", "Failed", "Error", "Skipped", "Omitted"))
 """Phases of a node that will not change any more."""
@@ -238,7 +238,3 @@ class Computation:
         """Make one node the child of another in the tree that users see."""
         if child_id not in self.nodes[parent_id].get("children", ()):
             self.edit(parent_id).setdefault("children", []).append(child_id)
-
-    def seconds(self, node: Json) -> float:
-        """How long the node took, or takes so far."""
-        return (moment(node["finishedAt"]) if node.get("finishedAt") else self.now) - moment(node["startedAt"])

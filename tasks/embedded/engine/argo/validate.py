@@ -226,4 +226,6 @@ def _check_retry(retry: Json, path: str) -> None:
         check_expression(expression, f"{path}.expression", _LAST_RETRY)
 
 
-_LAST_RETRY = TagScope(frozenset(f"lastRetry.{name}" for name in ("exitCode", "status", "duration", "message")))
+_LAST_RETRY = TagScope(
+    frozenset(("retries", *(f"lastRetry.{name}" for name in ("exitCode", "status", "duration", "message"))))
+)

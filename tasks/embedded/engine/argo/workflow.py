@@ -7,6 +7,7 @@ the keeper may be killed at any moment: the same status and facts give the same 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -27,7 +28,7 @@ from tasks.embedded.engine.argo.scope import Values
 from tasks.embedded.engine.argo.state import DONE, FAILED, Computation, Place, PodFacts, ResourceFacts, Step
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tasks.embedded.engine.argo.walk import Walker
-from tasks.embedded.engine.json_values import Json, as_map, maps, moment, stamp, text_of
+from tasks.embedded.engine.json_values import Json, as_map, maps, moment, stamp, text_of, whole_seconds
 
 __all__ = ["PodFacts", "ResourceFacts", "Step", "advance", "validate_workflow"]
 
@@ -84,7 +85,7 @@ def _prepare(run: Computation, workflow: Json, status: Json) -> None:
     run.shutdown = str(as_map(workflow.get("spec")).get("shutdown") or "")
     run.globals.update(run.plan.constants)
     run.globals["workflow.status"] = "Running"
-    run.globals["workflow.duration"] = f"{run.now - started:.6f}"
+    run.globals["workflow.duration"] = f"{run.now - math.floor(started):.6f}"
     for parameter in maps(as_map(status.get("outputs")).get("parameters")):
         value = text_of(parameter["value"])
         run.outputs[parameter["name"]] = run.globals[f"workflow.outputs.parameters.{parameter['name']}"] = value
@@ -155,7 +156,7 @@ def _failures(run: Computation) -> str:
             "templateName": node.get("templateName", ""),
             "phase": node["phase"],
             "podName": pod_name(run.plan.name, node["name"], node.get("templateName", "")),
-            "finishedAt": node.get("finishedAt"),
+            "finishedAt": whole_seconds(node["finishedAt"]) if node.get("finishedAt") else None,
         }
         for node in run.nodes.values()
         if node["phase"] in FAILED

@@ -25,6 +25,7 @@ def retried(exits: list[int | PodFacts], **strategy: Any) -> World:
     return world
 
 
+BRIEF = PodFacts("Failed", reason="Error", exit_code=1, started_at=1_000_000.2, finished_at=1_000_000.478494)
 LOST = PodFacts("Failed", reason="NodeLost", message="n1")
 
 
@@ -45,6 +46,13 @@ LOST = PodFacts("Failed", reason="NodeLost", message="n1")
             "Failed",
             2,
             "retryStrategy.expression evaluated to false",
+        ),
+        (
+            [BRIEF, 0],
+            {"limit": 5, "expression": "asInt(lastRetry.duration) == 0 && retries == '0'"},
+            "Succeeded",
+            2,
+            "",
         ),
         ([LOST, 0], {"limit": 5, "expression": "lastRetry.message contains 'NodeLost'"}, "Succeeded", 2, ""),
         (

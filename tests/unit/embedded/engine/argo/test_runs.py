@@ -156,3 +156,14 @@ def test_a_suspended_workflow_starts_nothing() -> None:
     assert not world.step().create_pods
     world.manifest["spec"]["suspend"] = False
     assert world.step().create_pods
+
+
+def test_stamps_that_a_workflow_reads_are_whole_seconds() -> None:
+    given = {"parameters": [{"name": "v", "value": "{{steps.a.startedAt}} {{steps.a.finishedAt}}"}]}
+    calls = steps([{"name": "a", "template": "t"}], [{"name": "b", "template": "u", "arguments": given}])
+    told = container("told", "{{workflow.failures}}")
+    templates = [calls, container("t"), container("u", "{{inputs.parameters.v}}", inputs=("v",)), told]
+    world = World(workflow(templates=templates, onExit="told"), ending(b=1), now=1_000_000.75)
+    world.run()
+    assert world.args()["wf[1].b"] == ["1970-01-12T13:46:40Z 1970-01-12T13:46:41Z"]
+    assert '\\"finishedAt\\":\\"1970-01-12T13:46:42Z\\"' in world.args()["wf.onExit"][0]
