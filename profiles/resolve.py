@@ -19,7 +19,7 @@ from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
 from profiles.fields import written
 from profiles.hardware import HardwareProfile
-from profiles.run import Overlay, Role, RunProfile
+from profiles.run import SET_FOR_RANKS, TORCHRUN_VARIABLES, Overlay, Role, RunProfile
 from profiles.values import Value, amount, did_you_mean
 
 FOR_PEOPLE = frozenset({"description", "verified", "source", "trial"})
@@ -88,8 +88,13 @@ def resolved_on(run: RunProfile, cluster: ClusterProfile, hardware: Mapping[str,
     if overlay.queue_flavor is not None:
         pool = pool.model_copy(update={"queue_flavor": overlay.queue_flavor})
     kind = _at_site(hardware[pool.hardware], pool)
-    result = Resolved(run=overlaid(run, overlay, kind), cluster=cluster, pool=pool, hardware=kind)
+    run = overlaid(run, overlay, kind)
+    roles = tuple(
+        _with_shared_memory_that_fits(role, pool.memory_per_node or kind.memory_per_node) for role in run.roles
+    )
+    result = Resolved(run=run.model_copy(update={"roles": roles}), cluster=cluster, pool=pool, hardware=kind)
     _check_checkpoints(result)
+    _check_environment(result)
     check_room(result)
     return result
 
@@ -129,6 +134,14 @@ def _overlaid_role(role: Role, overlay: Overlay, hardware: HardwareProfile, *, d
         }
         changes |= {name: value for name, value in own.items() if value is not None}
     return role.model_copy(update=changes)
+
+
+def _with_shared_memory_that_fits(role: Role, of_node: str) -> Role:
+    """The role whose shared memory is at most its pod's memory, where nobody has said how much it should be."""
+    resources, most = role.resources, role.resources.memory or of_node
+    if "shared_memory" in resources.model_fields_set or amount(resources.shared_memory) <= amount(most):
+        return role
+    return role.model_copy(update={"resources": resources.model_copy(update={"shared_memory": most})})
 
 
 def _check_names(run: RunProfile, cluster: ClusterProfile, hardware: Mapping[str, HardwareProfile]) -> None:
@@ -203,6 +216,16 @@ def _check_checkpoints(resolved: Resolved) -> None:
             f"{folder} lies on no shared storage of cluster {resolved.cluster.name} ({', '.join(mounts)}): a lost node "
             "would take the checkpoints with it; start it with {run_dir}",
         )
+
+
+def _check_environment(resolved: Resolved) -> None:
+    """A variable that is set for each rank anyway would be overridden in silence."""
+    for index, role in enumerate(resolved.run.roles):
+        torchrun = TORCHRUN_VARIABLES if role.torchrun_variables else ()
+        for name in [*role.environment, *(one.name for one in role.secret_environment)]:
+            if name in torchrun or name in SET_FOR_RANKS:
+                way = "; torchrun_variables: false leaves all of torchrun's out" if name in torchrun else ""
+                raise ProfileError(f"roles[{index}].environment.{name}", f"is set for each rank by us{way}")
 
 
 def check_room(resolved: Resolved) -> None:

@@ -67,7 +67,27 @@ class Resources(Value):
     nics: Count | None = None
     """Fabric NICs; None: all of a node where the hardware names a NIC resource."""
     shared_memory: Quantity = "1Gi"
-    """Size of /dev/shm."""
+    """Size of /dev/shm, which is part of the pod's memory. Not given: 1Gi, or all of the pod's memory where that is
+    less."""
+
+
+TORCHRUN_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_RUN_ID",
+)
+"""What each rank is told as torchrun would tell it, whatever its pod's environment says."""
+SET_FOR_RANKS = ("ROLE_NAME",)
+"""What each rank is told in any case, beside `PRIMUS_…`."""
 
 
 class SecretVariable(Value):
@@ -94,9 +114,15 @@ class Role(Value):
     """Container image."""
     command: tuple[str, ...] = Field(min_length=1)
     """The program and its arguments, without a shell. Placeholders: `{run}`, `{attempt}`, `{run_dir}`,
-    `{checkpoint_dir}`, `{data}`, `{steps}`, `{remaining_steps}`, `{seed}`, `{interval_steps}`."""
+    `{checkpoint_dir}`, `{data}`, `{steps}`, `{seed}`, `{interval_steps}`; of this start `{resume_step}`, `{steps_left}`
+    (`{remaining_steps}` is the same), and `{attempt_checkpoint_dir}`, a folder below that of the checkpoints which no
+    other start writes into. Numbers may be calculated with: `{steps-1}`, `{resume_step+1}`, `{steps/10}`."""
     environment: dict[EnvironmentName, str] = {}
-    """Environment variables. No secrets here: they would stand in the manifest."""
+    """Environment variables. No secrets here: they would stand in the manifest. What is set for each rank (torchrun's
+    variables, `PRIMUS_…`) is refused."""
+    torchrun_variables: bool = True
+    """Ranks get torchrun's variables (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …). False for one process that would take
+    itself for one of many because `RANK` is set; `environment` may set them then."""
     secret_environment: tuple[SecretVariable, ...] = ()
     """Environment variables read from Secrets."""
     working_directory: str = ""
@@ -129,7 +155,8 @@ class ProgressSource(Value):
     framework: Framework = "none"
     """Known output format, or `regex`, `file`, `none`."""
     pattern: str = ""
-    """For `regex`: named groups `step`, optionally `loss`, `tokens_per_second`, `seconds`, `total`."""
+    """For `regex`: named groups `step`, optionally `loss`, `tokens_per_second`, `seconds`, `total`, and `epoch` where
+    `step` begins anew in each: what came before is added, `total` is the epoch's length then."""
     file: str = ""
     """For `file`: path whose growing size is progress."""
     first_counter: Count = 1
@@ -177,7 +204,8 @@ class CheckpointPolicy(Value):
     """Usable checkpoints to keep at least; the newest two are never deleted. We delete only what we copied."""
     resume_argument: tuple[str, ...] = ()
     """Added to the command when there is something to resume, e.g. `("--resume", "{resume_from}")`.
-    Placeholders: `{resume_from}`, `{resume_step}`, `{remaining_steps}`."""
+    Placeholders: those of `command`, `{resume_from}`, and `{resume_dir}`, the folder in which it lies (the checkpoint
+    itself where it is a folder)."""
     first_step_after_resume: Literal["next", "same", "any"] = "next"
     """First step seen after a resume: checkpoint step + 1, + 0, or not to be judged."""
     counter_restarts: bool = False

@@ -50,6 +50,7 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
         world_size=role.replicas * role.processes_per_node,
         decides=role.name == plan.role.name,
         replica_groups=role.replica_groups,
+        torchrun_variables=role.torchrun_variables,
         working_directory=_working_directory(plan, role),
         framework=progress.framework,
         pattern=progress.pattern,

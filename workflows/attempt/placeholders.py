@@ -7,18 +7,19 @@ mounts are forbidden, to the real folder.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from workflows import labels
 from workflows.attempt.plan import AttemptPlan
+from workflows.programs.launcher import options as launcher_options
+from workflows.programs.launcher.options import fill
 
-LEFT_TO_LAUNCHER = ("resume_from", "resume_step", "remaining_steps")
+LEFT_TO_LAUNCHER = (
+    "resume_from", "resume_dir", "resume_step", "remaining_steps", "steps_left", launcher_options.ATTEMPT_FOLDER
+)  # fmt: skip
 """Placeholders that only the launcher can fill: their values are known when the attempt starts."""
-
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 def storage_volume(index: int) -> str:
@@ -78,11 +79,6 @@ def values(plan: AttemptPlan) -> dict[str, str]:
         "seed": str(run.seed),
         "interval_steps": str(run.checkpoint.interval_steps if plan.interval_steps is None else plan.interval_steps),
     }
-
-
-def fill(text: str, known: Mapping[str, str]) -> str:
-    """`text` with the placeholders in `known` filled; everything else in braces is left as it is."""
-    return _PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), text)
 
 
 def fill_all(texts: Iterable[str], known: Mapping[str, str], field: str) -> tuple[str, ...]:

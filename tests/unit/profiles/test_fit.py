@@ -117,6 +117,19 @@ def test_one_profile_serves_two_vendors_by_its_overlays() -> None:
     assert amd.hardware.vendor != nvidia.hardware.vendor
 
 
+def test_shared_memory_that_nobody_asked_for_fits_the_pod() -> None:
+    """The default is 1Gi: no fault of whoever wants a smaller pod."""
+    small, plain = Resources(memory="512Mi"), Resources()
+    resolved = [_resolve(_run({"resources": one})).run.roles[0].resources for one in (small, plain)]
+    assert [one.shared_memory for one in resolved] == ["512Mi", "1Gi"]
+    assert [one.memory for one in resolved] == ["512Mi", None]
+
+
+def test_torchruns_variables_may_be_set_where_they_are_left_out() -> None:
+    run = _run({"environment": {"RANK": "-1"}, "torchrun_variables": False})
+    assert _resolve(run).run.roles[0].environment["RANK"] == "-1"
+
+
 def test_resolving_twice_is_equal_and_changes_nothing() -> None:
     run, cluster = _run(), _cluster()
     before = (run.model_dump(), cluster.model_dump())
@@ -166,6 +179,13 @@ def test_a_pool_says_how_its_site_counts_nics() -> None:
         (_run({"resources": Resources(nics=9)}, pool="nvidia"), _cluster(), "roles[0].resources.nics", "offers 8"),
         (_run({"resources": Resources(cpu="193")}), _cluster(), "roles[0].resources.cpu", "at most 192"),
         (_run({"resources": Resources(memory="3Ti")}), _cluster(), "roles[0].resources.memory", "at most 2Ti"),
+        (_run({"environment": {"RANK": "-1"}}), _cluster(), "roles[0].environment.RANK", "torchrun_variables: false"),
+        (
+            _run({"environment": {"ROLE_NAME": "x"}, "torchrun_variables": False}),
+            _cluster(),
+            "roles[0].environment.ROLE_NAME",
+            "by us",
+        ),
         (
             _run({"resources": Resources(memory="1Gi", shared_memory="2Gi")}),
             _cluster(),

@@ -342,7 +342,9 @@ class Launcher:
         return None
 
     def _start_ranks(self, meeting: Rendezvous) -> None:
-        problem = make_folders(self._options, self._place) or why_not_resumable(self._options, self._place, meeting)
+        problem = make_folders(self._options, self._place, meeting.incarnation) or why_not_resumable(
+            self._options, self._place, meeting
+        )
         if problem:
             return self._advance(problem)
         self._saves.begin()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import operator
 import os
 import re
 import time
 from dataclasses import dataclass, field
-from typing import Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from workflows.programs.launcher.lifecycle import SIGNALS, TERM, LauncherFailed, SaveWay
 from workflows.programs.progress.reader import StepCounting
@@ -19,7 +20,8 @@ STEPLESS = ("file", "none", "")
 SECRETS = ("PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE")
 """Variables that ranks never get: a training program must not control the coordinator."""
 SAVE_MARGIN_SECONDS = 1.0
-_PLACEHOLDER = re.compile(r"\{(resume_from|resume_step|remaining_steps)\}")
+ATTEMPT_FOLDER = "attempt_checkpoint_dir"
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)(?:([-+*/])(\d{1,15}))?\}")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Options(flags.Flags):
     seconds."""
     forkable: bool = True
     """Restarted ranks may be forked from a parked process; False: the program is always started anew."""
+    torchrun_variables: bool = True
+    """Ranks get torchrun's variables; False: what the pod's environment says stands."""
     preload: Tuple[str, ...] = ()
     """Modules that the parked process imports, separated by commas or repeated."""
     command: Tuple[str, ...] = field(default=(), metadata=flags.REST)
@@ -208,16 +212,57 @@ def counting(options: Options, place: Place) -> StepCounting:
     )
 
 
-def rank_command(options: Options, place: Place) -> Tuple[str, ...]:
+def fill(text: str, known: Mapping[str, str]) -> str:
+    """`text` with the placeholders in `known` filled; everything else in braces is left as it is.
+
+    A number may be calculated with: `{steps-1}`, `{resume_step+1}`, `{steps/10}` (rounded down); one that is not there,
+    as the step of a resume in the first attempt, counts as 0 then.
+    """
+
+    def value(match: "re.Match[str]") -> str:
+        name, sign, operand = match.groups()
+        found = known.get(name)
+        if found is None or sign is None:
+            return match[0] if found is None else found
+        if not (found == "" or _WHOLE.match(found)) or (sign == "/" and int(operand) == 0):
+            return match[0]
+        return str(_CALCULATE[sign](int(found or 0), int(operand)))
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+_WHOLE = re.compile(r"-?[0-9]+$")
+_CALCULATE: Dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": lambda number, by: number // by,
+}
+
+
+def rank_command(options: Options, place: Place, incarnation: int = 1) -> Tuple[str, ...]:
     """The ranks' command: placeholders filled, the resume argument added where there is something to resume."""
-    remaining = max(0, options.steps - (place.resume_step or 0))
+    remaining = str(max(0, options.steps - (place.resume_step or 0)))
+    resume_dir = place.resume_from if os.path.isdir(place.resume_from) else os.path.dirname(place.resume_from)
     known = {
         "resume_from": place.resume_from,
+        "resume_dir": resume_dir,
         "resume_step": "" if place.resume_step is None else str(place.resume_step),
-        "remaining_steps": str(remaining),
+        "remaining_steps": remaining,
+        "steps_left": remaining,
+        ATTEMPT_FOLDER: attempt_folder(place, incarnation),
     }
     words = (*options.command, *options.resume_argument) if place.resume_from else options.command
-    return tuple(_PLACEHOLDER.sub(lambda match: known[match[1]], word) for word in words)
+    return tuple(fill(word, known) for word in words)
+
+
+def attempt_folder(place: Place, incarnation: int) -> str:
+    """A folder for the checkpoints of this start alone, below that of all checkpoints.
+
+    Its name must not look like that of a checkpoint, which would be told by a number that stands alone.
+    """
+    again = f"i{incarnation}" if incarnation > 1 else ""
+    return os.path.join(place.checkpoint_dir, f"a{place.attempt}{again}")
 
 
 def working_directory(options: Options, place: Place) -> str:
@@ -232,9 +277,11 @@ NEVER = (errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, er
 """Why a folder cannot be made however often it is tried; everything else a storage may get over."""
 
 
-def make_folders(options: Options, place: Place) -> Optional[LauncherFailed]:
+def make_folders(options: Options, place: Place, incarnation: int = 1) -> Optional[LauncherFailed]:
     """Make the folders that the ranks write into, since many trainers expect them; None: they are there."""
     checkpoints = place.checkpoint_dir if options.checkpoint_format != "none" else ""
+    if any(f"{{{ATTEMPT_FOLDER}}}" in word for word in options.command):
+        checkpoints = attempt_folder(place, incarnation)
     for folder in filter(None, (working_directory(options, place), checkpoints)):
         try:
             os.makedirs(folder, exist_ok=True)

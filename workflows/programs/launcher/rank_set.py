@@ -208,7 +208,7 @@ def rank_starts(
     `place` holds the checkpoint to resume from; `framework` describes the program's lines (None: they say nothing);
     `at` is Unix time in seconds.
     """
-    argv, folder = rank_command(options, place), working_directory(options, place)
+    argv, folder = rank_command(options, place, meeting.incarnation), working_directory(options, place)
     found: List[RankStart] = []
     for local_rank in range(options.processes_per_node):
         rank = meeting.first_rank + local_rank
@@ -247,31 +247,18 @@ def rank_environment(
 ) -> Dict[str, str]:
     """The environment of one rank: the pod's own, torchrun's names and ours; no secret but its own."""
     first = options.first_pod(place.pod_index)
-    rank = meeting.first_rank + local_rank - first * options.processes_per_node
-    world_size = options.world_size // options.replica_groups
     environment = {name: value for name, value in base.items() if name not in SECRETS}
     if options.processes_per_node > 1:
         # As torchrun does it: else each of the ranks would start as many threads as the node has cores.
         environment.setdefault("OMP_NUM_THREADS", "1")
     return {
+        "PYTHONUNBUFFERED": "1",
         **environment,
         # A program that has a proxy for the outside asks the coordinator and its own first rank directly.
         **exempted(environment, (*LOOPBACK, host_of(place.coordinator_url), meeting.master_address)),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(options.processes_per_node),
-        "GROUP_RANK": str(place.pod_index - first),
-        "GROUP_WORLD_SIZE": str(options.pods_together),
+        **(_torchrun(options, place, meeting, local_rank) if options.torchrun_variables else {}),
         "ROLE_NAME": options.role,
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(world_size),
         **_replica(options, first),
-        "MASTER_ADDR": meeting.master_address,
-        "MASTER_PORT": str(meeting.master_port),
-        "TORCHELASTIC_RESTART_COUNT": str(meeting.incarnation - 1),
-        "TORCHELASTIC_RUN_ID": f"{place.run}-a{place.attempt}",
-        "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": python_path(environment.get("PYTHONPATH", "")),
         "PRIMUS_RUN": place.run,
         "PRIMUS_ATTEMPT": str(place.attempt),
@@ -281,6 +268,27 @@ def rank_environment(
         "PRIMUS_RESUME_STEP": "" if place.resume_step is None else str(place.resume_step),
         "PRIMUS_COORDINATOR_URL": place.coordinator_url,
         **_reporting(options, place, meeting.first_rank + local_rank),
+    }
+
+
+def _torchrun(options: Options, place: Place, meeting: Rendezvous, local_rank: int) -> Dict[str, str]:
+    """What torchrun would tell the rank."""
+    first = options.first_pod(place.pod_index)
+    rank = meeting.first_rank + local_rank - first * options.processes_per_node
+    world_size = options.world_size // options.replica_groups
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(options.processes_per_node),
+        "GROUP_RANK": str(place.pod_index - first),
+        "GROUP_WORLD_SIZE": str(options.pods_together),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": meeting.master_address,
+        "MASTER_PORT": str(meeting.master_port),
+        "TORCHELASTIC_RESTART_COUNT": str(meeting.incarnation - 1),
+        "TORCHELASTIC_RUN_ID": f"{place.run}-a{place.attempt}",
     }
 
 

@@ -35,6 +35,9 @@ class PhaseMark:
     """The line stands at the end of the phase, not at its beginning."""
     whole: bool = False
     """Its seconds are those of all the phase, from the line that announced it on: however late the end was read."""
+    unmeasured: bool = False
+    """It ends a save of which nothing else may have been said: where no line announced it, its length is not known, and
+    it counts as a moment."""
 
 
 MEGATRON = (
@@ -101,6 +104,11 @@ HUGGING_FACE = (
     PhaseMark(r"Continuing training from checkpoint", "restore", "Continuing training from", True),
     PhaseMark(r"\{'train_runtime': ", "ended", "{'train_runtime'"),
 )
+_STATE = r"(?:checkpoint|ckpt|snapshot|model|weights|pipeline)\b"
+_LOADED = r"(?:the |a |from |model |training )*(?:checkpoint|ckpt|snapshot)\b"
+_IS_NO_EVENT = (
+    r"^(?!.{0,500}(?:async|\b(?:will|be|not|no|never|every|each|if|when|once|unless|loaded|loading|resum\w+)\b))"
+)
 GENERIC = (
     # "async": the ranks did not wait for what is told here.
     PhaseMark(
@@ -111,9 +119,17 @@ GENERIC = (
         True,
     ),
     PhaseMark(rf"(?i)\bresumed\b.{{0,60}}?\bfrom\b(?:.{{0,300}}? in {DURATION})?", "restore", "esumed", True),
-    PhaseMark(rf"(?i)\bloaded checkpoint\b(?:.{{0,300}}? in {DURATION})?", "restore", "oaded checkpoint", True),
+    PhaseMark(rf"(?i)\bloaded {_LOADED}(?:.{{0,300}}? in {DURATION})?", "restore", "oaded ", True),
     PhaseMark(r"(?i)\bresuming\b.{0,60}?\bfrom\b", "restore", "esuming"),
-    PhaseMark(r"(?i)\bloading checkpoint (?!shards)", "restore", "oading checkpoint"),
+    PhaseMark(rf"(?i)\bloading {_LOADED}(?! shards)", "restore", "oading "),
+    PhaseMark(
+        rf"(?i){_IS_NO_EVENT}.{{0,500}}?\b(?:{_STATE}.{{0,60}}?\bsaved\b|saved\b.{{0,40}}?\b{_STATE})",
+        "checkpoint",
+        "aved",
+        ends=True,
+        unmeasured=True,
+    ),
+    PhaseMark(rf"(?i){_IS_NO_EVENT}.{{0,500}}?\bsaving\b.{{0,40}}?\b{_STATE}", "checkpoint", "aving "),
 )
 """For programs whose steps a profile's own pattern reads: what many of them say, and only what is plain."""
 _COPIED_ONLY = re.compile(r"(?i)async|\bstag|\bschedul|Global Checkpoint Save")

@@ -180,7 +180,7 @@ class PhaseTracker:
         phase = mark.phase
         reports: List[PhaseSeen] = []
         if self._phase != phase:
-            since = self._since(phase, hit, at)
+            since = at if mark.unmeasured else self._since(phase, hit, at)
             if since is None:
                 return []
             reports.append(self._enter(phase, detail, since))

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles.run import SET_FOR_RANKS, TORCHRUN_VARIABLES
 from tests.support.cases.rows import rows
 from workflows.programs.checkpoints import prover
+from workflows.programs.checkpoints.formats import find_candidates
+from workflows.programs.checkpoints.listing import list_files
 from workflows.programs.launcher import prover_child
 from workflows.programs.launcher.lifecycle import LauncherFailed
 from workflows.programs.launcher.options import Options, Rendezvous, make_folders, parse, parse_place, rank_command
@@ -38,6 +41,7 @@ words = st.text(min_size=1, max_size=10)
         save_signal=st.sampled_from(["TERM", "USR1", "USR2", "HUP", "INT"]),
         save_file=st.sampled_from(["", "/shared/save now"]),
         keep_overwritten=st.booleans(),
+        torchrun_variables=st.booleans(),
         pseudo_terminal=st.booleans(),
         command=st.lists(st.text(max_size=10), min_size=1, max_size=4).map(tuple),
     ).map(lambda options: replace(options, world_size=options.pods * options.processes_per_node))
@@ -63,6 +67,39 @@ def test_the_command_knows_what_to_resume(environment: dict[str, str], expected:
     command = ("run", "{steps}", "--left={remaining_steps}", "at={resume_step}")
     options = Options("t", steps=300, command=command, resume_argument=("--resume", "{resume_from}"))
     assert list(rank_command(options, parse_place(environment))) == expected
+
+
+@rows("programs/launcher/options")
+def test_placeholders_of_a_start_and_numbers_made_of_them(word: str, first: str, resumed: str) -> None:
+    options = Options("t", steps=300, command=("run", word))
+    place = parse_place({"PRIMUS_ATTEMPT": "3", "PRIMUS_CHECKPOINT_DIR": "/c"})
+    assert rank_command(options, place) == ("run", first)
+    assert rank_command(options, replace(place, resume_from="/c/20", resume_step=20)) == ("run", resumed)
+
+
+def test_each_start_has_a_folder_of_its_own_for_checkpoints(tmp_path: Path) -> None:
+    """What a program writes there under names that begin anew overwrites nothing of an earlier start."""
+    options = Options("t", command=("run", "--out={attempt_checkpoint_dir}"), working_directory=str(tmp_path))
+    place = parse_place({"PRIMUS_ATTEMPT": "2", "PRIMUS_CHECKPOINT_DIR": str(tmp_path / "c")})
+    for incarnation in (1, 2):
+        assert make_folders(options, place, incarnation) is None
+        folder = Path(rank_command(options, place, incarnation)[1].removeprefix("--out="))
+        assert folder.is_dir()
+        (folder / "model.pt").write_bytes(b"state")
+    found = find_candidates(list_files(str(tmp_path / "c")), "pattern", r"^model\.pt$")
+    assert sorted(one.path for one in found) == ["a2/model.pt", "a2i2/model.pt"]
+    assert find_candidates(list_files(str(tmp_path / "c"))) == (), "the folders are no checkpoints themselves"
+
+
+def test_torchruns_variables_are_left_out_where_one_process_must_not_see_them() -> None:
+    place, meeting = parse_place({}), Rendezvous(1, "10.0.0.1", 23456, 0)
+    with_them, without = (
+        rank_environment({"RANK": "-1"}, Options("t", torchrun_variables=wanted, command=("x",)), place, meeting, 0)
+        for wanted in (True, False)
+    )
+    assert set(TORCHRUN_VARIABLES) - {"RANK"} == with_them.keys() - without.keys()
+    assert (with_them["RANK"], without["RANK"]) == ("0", "-1")
+    assert set(SET_FOR_RANKS) <= without.keys()
 
 
 def test_a_rank_gets_torchruns_names_and_ours_and_no_token() -> None:

@@ -67,6 +67,8 @@ def test_a_save_is_a_pause_from_its_beginning_to_its_end(
 
 
 OPEN_SAVES = [
+    ("regex", "saving checkpoint to out"),  # nanoGPT
+    ("regex", "test loss 2.31 is the best so far, saving model to out/model.pt"),  # makemore
     ("primus-demo", "checkpoint step 20 is being saved"),
     ("huggingface", "Saving model checkpoint to /data/checkpoint-500"),
     (
@@ -104,6 +106,15 @@ def test_a_restore_is_a_pause_of_the_start(
 def test_a_restore_whose_end_nobody_tells_reaches_to_the_first_step() -> None:
     found = phases("regex", (103.0, "Resuming training from out"), (109.0, "step 21"), (110.0, "resumed from out"))
     assert found == [("restore", 103.0), ("step", 109.0)]
+
+
+@rows("programs/progress/phases")
+def test_a_save_of_which_only_the_end_is_told_is_a_moment(line: str) -> None:
+    """How long it took is not known; that one was made is, which whoever asked for a save waits for."""
+    found = phases("regex", (10.0, "step 10"), (11.0, line), (12.0, "step 11"))
+    assert found == [("step", 10.0), ("checkpoint", 11.0), ("step", 11.0)]
+    begun = phases("regex", (10.0, "step 10"), (10.5, "saving checkpoint"), (11.0, line), (12.0, "step 11"))
+    assert begun == [("step", 10.0), ("checkpoint", 10.5), ("step", 11.0)]
 
 
 def test_processes_that_share_an_output_tell_of_one_save() -> None:
