@@ -15,7 +15,7 @@ from deployments.screen.tables import table
 from profiles.errors import NotFound
 from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
-from tasks.runs.open import checkpoint_folder, run_folder
+from tasks.runs.open import survey_request
 from tasks.settings import Settings
 from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
 
@@ -54,11 +54,4 @@ def _request(run_or_path: str) -> SurveyRequest:
         return SurveyRequest(str(path), str(path.parent))
     settings = Settings.from_environment(os.environ)
     resolved = Resolved.model_validate(Ledger(settings.ledger_url).story(run_or_path).run.resolved)
-    policy = resolved.run.checkpoint
-    return SurveyRequest(
-        str(checkpoint_folder(resolved, run_or_path)),
-        str(run_folder(resolved, run_or_path)),
-        policy.format,
-        policy.pattern,
-        counter_restarts=policy.counter_restarts,
-    )
+    return survey_request(resolved, run_or_path)

@@ -25,12 +25,13 @@ from tasks.cluster import Cluster
 from tasks.clusters import embedded_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.processes import process_start
-from tasks.runs.open import run_folder
+from tasks.runs.open import checkpoint_folder, run_folder, survey_request
 from tasks.settings import Settings
 from workflows import labels
 from workflows.model.cluster import pod_of
 from workflows.model.nodes import people_of
 from workflows.model.records import ActionRecord, Actor, AttemptRecord, MarkRecord, Story
+from workflows.programs.checkpoints.inventory import largest_file_of_the_newest
 
 FAULT_FILE = "fault.json"
 """Name of the fault file in the run's folder; the demo profile tells its trainer."""
@@ -347,11 +348,11 @@ def corrupted_file(scene: Scene) -> Path:
 
 
 def _corrupt_checkpoint(_: FaultSpec, scene: Scene) -> None:
-    folders = [path for path in (scene.folder / "checkpoints").glob("step-*") if path.is_dir()]
-    files = [path for path in max(folders, key=_step_of).iterdir() if path.suffix != ".json"] if folders else []
-    if not files:
-        raise NotFound(f"no checkpoint to corrupt in {scene.folder / 'checkpoints'}")
-    largest = max(files, key=lambda path: path.stat().st_size)
+    request = survey_request(scene.resolved, scene.attempt.run)
+    found = largest_file_of_the_newest(request)
+    if not found:
+        raise NotFound(f"no checkpoint to corrupt in {request.directory}")
+    largest = Path(found)
     offset = largest.stat().st_size // 2
     with largest.open("r+b") as handle:
         handle.seek(offset)
@@ -359,11 +360,6 @@ def _corrupt_checkpoint(_: FaultSpec, scene: Scene) -> None:
         corrupted_file(scene).write_text(json.dumps({"path": str(largest), "offset": offset, "byte": byte}))
         handle.seek(offset)
         handle.write(bytes([byte ^ 0xFF]))
-
-
-def _step_of(path: Path) -> int:
-    digits = path.name.removeprefix("step-")
-    return int(digits) if digits.isdigit() else -1
 
 
 def _kill_coordinator(_: FaultSpec, scene: Scene) -> None:
@@ -384,7 +380,7 @@ def _kill_flow(_: FaultSpec, scene: Scene) -> None:
 
 def _disk_full(_: FaultSpec, scene: Scene) -> None:
     # A file system of one page over the checkpoints, inside the pods' own mount namespaces: real ENOSPC, only there.
-    target = str(scene.folder / "checkpoints")
+    target = str(checkpoint_folder(scene.resolved, scene.attempt.run))
     for rank in range(scene.resolved.world_size):
         full = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", target]
         done = in_mounts_of(rank_process(scene, rank), full)

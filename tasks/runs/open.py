@@ -17,6 +17,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings, localised, make_own_storage
 from workflows.labels import run_directory
 from workflows.model.records import UNVERIFIED, Actor, RunRecord
+from workflows.programs.checkpoints.inventory import SurveyRequest
 
 
 def resolve_request(request: TrainRequest, settings: Settings) -> Resolved:
@@ -97,3 +98,15 @@ def checkpoint_folder(resolved: Resolved, run: str) -> Path:
     folder = run_folder(resolved, run)
     text = resolved.run.checkpoint.directory.replace("{run_dir}", str(folder)).replace("{run}", run)
     return Path(text)
+
+
+def survey_request(resolved: Resolved, run: str) -> SurveyRequest:
+    """How the run's checkpoints are looked at from this machine."""
+    policy = resolved.run.checkpoint
+    return SurveyRequest(
+        str(checkpoint_folder(resolved, run)),
+        str(run_folder(resolved, run)),
+        policy.format,
+        policy.pattern,
+        counter_restarts=policy.counter_restarts,
+    )

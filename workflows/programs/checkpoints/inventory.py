@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 from workflows.programs.checkpoints import kept_copies, listing
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
-from workflows.programs.checkpoints.examine import ALL, NEEDED, NEVER, CheckpointFinding, examine, place_of
+from workflows.programs.checkpoints.examine import ALL, NEEDED, NEVER, CheckpointFinding, examine, folder_of, place_of
 from workflows.programs.checkpoints.formats import find_candidates
 from workflows.programs.checkpoints.judge import COMPLETE, STALE, Evidence, Judgement, usual
 from workflows.programs.checkpoints.kept_copies import NO_LIMITS, ResumeLimits
@@ -161,6 +161,21 @@ class Survey:
     def unseen(self) -> Tuple[Tuple[str, str], ...]:
         """Of these what may be a checkpoint by its name."""
         return tuple(one for one in self.left_out if step_of(one[0].rpartition("/")[2]) is not None)
+
+
+def largest_file_of_the_newest(request: SurveyRequest) -> str:
+    """Path of the largest file of the newest whole checkpoint, by names and headers; "": none but copies of ours.
+
+    Raises:
+        OSError: the storage cannot be read.
+    """
+    found = look_into(replace(request, reading=NEVER)).findings
+    whole = [one for one in found if one.judgement.word == COMPLETE and not one.kept]
+    if not whole:
+        return ""
+    newest = max(whole, key=lambda one: one.step)
+    largest = max(newest.candidate.files, key=lambda one: one.bytes)
+    return os.path.join(folder_of(newest.root, newest.candidate), largest.path)
 
 
 def look_into(request: SurveyRequest, deep: bool = False) -> Survey:
