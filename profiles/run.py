@@ -193,8 +193,9 @@ class CheckpointPolicy(Value):
     """What writes them; `auto` recognises by content and name (`folder`: a folder of any files whose name tells a
     step); `none`: the program keeps no checkpoints."""
     pattern: str = ""
-    """For `pattern`: regular expression on the file name with a group `step`; without the group, one file that is
-    overwritten in place (its step is then the last one reported before it was written)."""
+    """For `pattern`: regular expression on the file name with a group `step` (steps that it holds) or `index` (its last
+    step, counted from 0); without either, one file that is overwritten in place (its step is then the last one reported
+    before it was written)."""
     interval_steps: Count = 0
     """Steps between checkpoints as the program is told; 0: not known. `{interval_steps}` in commands."""
     follow_advice: bool = False

@@ -165,9 +165,9 @@ def _named(one: FileFacts) -> FileFacts:
 
 
 def _group_step(match: "re.Match[str]") -> Optional[int]:
-    if "step" not in match.re.groupindex:
-        return None
-    digits = match.group("step")
-    return (
-        int(digits) if digits and digits.isascii() and digits.isdigit() and len(digits) <= names.MOST_DIGITS else None
-    )
+    """Steps that a file holds by its group `step`, or by `index`: the number of its last step, counted from 0."""
+    for group, more in (("step", 0), ("index", 1)):
+        digits = match.group(group) if group in match.re.groupindex else None
+        if digits and digits.isascii() and digits.isdigit() and len(digits) <= names.MOST_DIGITS:
+            return int(digits) + more
+    return None
