@@ -386,6 +386,7 @@ class _StepPosition:
         self._base = counting.offset
         self._epoch: Optional[int] = None
         self._last: Optional[int] = None
+        self._epoch_length: Optional[int] = None
         self._bar_total = counting.steps or None
 
     def of(self, record: Record) -> Optional[int]:
@@ -396,8 +397,10 @@ class _StepPosition:
         if record.kind == "bar":
             return self._of_bar(counter, record.total)
         if record.kind == "epoch":
+            if record.epoch is not None and record.epoch == self._epoch and counter < (self._last or 0):
+                return None  # a bar that is set back before the next epoch is announced
             self._follow_epoch(counter, record)
-        self._last = counter
+        self._last, self._epoch_length = counter, record.total
         step = counter + self._base
         return step if step > 0 else None
 
@@ -420,7 +423,8 @@ class _StepPosition:
             elif self._epoch is None:
                 self._base = self._counting.offset - 1 + self._counting.first_counter
             elif record.epoch != self._epoch:
-                self._base += self._last or 0
+                # The last lines before an epoch's end are often not printed; where its length is known it counts.
+                self._base += max(self._epoch_length or 0, self._last or 0)
             self._epoch = record.epoch
         elif (
             self._last is not None

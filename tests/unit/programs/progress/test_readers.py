@@ -203,6 +203,12 @@ def test_counters_of_lightning_start_again_in_each_epoch() -> None:
     assert [s.step for s in steps(reader("lightning"), *bars)] == [1, 17, 18, 19, 35, 36]
 
 
+def test_a_bar_that_is_set_back_before_its_next_epoch_is_announced_goes_on() -> None:
+    """Lightning 2.6 in a pipe; of a bar that is redrawn quickly the last state may be missing as well."""
+    bars = ("Epoch 0:  67%|██| 2/3 [", "Epoch 0:   0%|  | 0/3 [", "Epoch 1:   0%|  | 0/3 [", "Epoch 1:  33%|█ | 1/3 [")
+    assert [one.step for one in steps(reader("lightning"), *bars)] == [2, 3, 4]
+
+
 def test_lightning_resumed_in_a_later_epoch_is_at_that_position() -> None:
     assert one("lightning", "Epoch 2:  6%|█   | 1/18 [00:01<00:09, loss=1.0]").step == 37
 
