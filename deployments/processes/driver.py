@@ -21,6 +21,7 @@ from deployments.processes.last_words import driver_file, driver_log, given_driv
 from deployments.processes.prefork import PID_FILE, drive_here, forked_driver
 from profiles.errors import Unavailable
 from tasks.addresses import prepare
+from tasks.embedded.runtime.inherited import reset_inherited
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import ask_runner, serving
@@ -179,6 +180,7 @@ def driver_of(run: str, lease: Lease | None, home: Path, now: float) -> DriverSi
 
 def main() -> int:
     """Import, wait for a name, drive."""
+    reset_inherited()
     prepare(os.environ)
     importlib.import_module("flows.train")  # while the name is not known yet
     run = sys.stdin.read().strip()

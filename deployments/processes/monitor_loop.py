@@ -26,6 +26,7 @@ from tasks.addresses import prepare
 from tasks.cluster import using
 from tasks.clusters import open_cluster
 from tasks.context import at_hand
+from tasks.embedded.runtime.inherited import reset_inherited
 from tasks.ledger.ledger import Ledger
 from tasks.observe.reflector import Bell
 from tasks.prefect.services import Tries, revive
@@ -97,6 +98,7 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Until SIGTERM."""
+    reset_inherited()
     ending = Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ending)

@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 
 from profiles.errors import Permanent
 from tasks.addresses import prepare
+from tasks.embedded.runtime.inherited import reset_inherited
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import code_stamp
 from tasks.processes import end_services, name_driver, process_start, recorded, remove, start_recorded, stop
@@ -324,6 +325,7 @@ def _become_flow_run_driver(flow_run: str, entrypoint: str) -> NoReturn:
 
 def main() -> int:
     """Import what drivers need, then fork them on request."""
+    reset_inherited()
     prepare(os.environ)
     warm("flows.train")
     # Children are reaped by the kernel: a zombie would look like a driver that does not end.

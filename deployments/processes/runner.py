@@ -46,6 +46,7 @@ from flows.decisions.monitoring.flow_runs import (
 from profiles.errors import NotFound, PrimusError, Transient
 from profiles.loading.load import load_cluster
 from tasks.addresses import prepare
+from tasks.embedded.runtime.inherited import reset_inherited
 from tasks.lease import is_alive
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.automations import server_caller
@@ -345,6 +346,7 @@ def _look_once(runner: Runner, bells: Bells) -> None:
 
 def main() -> int:
     """Until SIGTERM: then every driver lets go of its run, which the next runner takes up at once."""
+    reset_inherited()
     prepare(os.environ)
     warm("flows.train", "flows.failover", "flows.monitor")
     bells = Bells()

@@ -27,6 +27,10 @@ MNT_DETACH = 2
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+IOPRIO_WHO_PROCESS = 1
+KERNEL_SIGACTION_BYTES = 32
+OWN_SIGNALS = (32, 33)
+"""Of the C library: its threads are cancelled and change their user by them."""
 IN_MODIFY = 0x2
 IN_MOVED_TO = 0x80
 IN_CREATE = 0x100
@@ -77,6 +81,20 @@ def set_parent_death_signal(number: int) -> None:
 def set_process_name(name: str) -> None:
     """The name that `ps` shows, at most 15 bytes."""
     _check(_libc.prctl(PR_SET_NAME, os.fsencode(name)[:15]), "prctl")
+
+
+def set_io_class(io_class: int) -> None:
+    """Scheduling class of this process' input and output; 0: none of its own."""
+    numbers = {"x86_64": 251, "aarch64": 30}
+    if (number := numbers.get(os.uname().machine)) is not None:
+        _check(_libc.syscall(number, IOPRIO_WHO_PROCESS, 0, io_class << 13), "ioprio_set")
+
+
+def take_default_action(number: int) -> None:
+    """The default action for a signal that the C library keeps for itself, and ignores in what it spawns."""
+    numbers = {"x86_64": 13, "aarch64": 134}
+    if (call := numbers.get(os.uname().machine)) is not None:
+        _check(_libc.syscall(call, number, bytes(KERNEL_SIGACTION_BYTES), None, 8), "rt_sigaction")
 
 
 def become_subreaper() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import sys
 import time
 
@@ -38,7 +39,7 @@ _PROGRAM = (
 )
 _NURSE = r"""
 (
-  ( exec 2>>"$0/keeper.log" && exec "$@" )
+  ( exec 2>>"$0/keeper.log" && cd / && exec "$@" )
   code=$?
   [ "$code" -eq 0 ] || {
     echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) exit $code"
@@ -274,8 +275,11 @@ def _spawn(root: str) -> None:
         if os.stat(log).st_size > LOG_BYTES:
             os.rename(log, log + ".1")
     argv = ["/bin/sh", "-c", _NURSE, root, *keeper_command(root)]
-    pid = os.posix_spawn("/bin/sh", argv, keeper_environment(root), setsid=True)
-    os.waitpid(pid, 0)
+    # The shell is to see the keeper's end, whatever our own starter ignores or blocks.
+    every = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    pid = os.posix_spawn("/bin/sh", argv, keeper_environment(root), setsid=True, setsigmask=(), setsigdef=every)
+    with contextlib.suppress(ChildProcessError):  # who ignores SIGCHLD has nobody to wait for
+        os.waitpid(pid, 0)
 
 
 def insist_on_keeper(root: str, longest_wait_seconds: float) -> None:
@@ -333,8 +337,9 @@ def probe_namespaces(setting: str) -> str:
         os.close(writing)
     with open(reading) as answers:
         answer = answers.read()
-    _, status = os.waitpid(pid, 0)
+    how = f"{sys.executable} ended"
+    with contextlib.suppress(ChildProcessError):
+        how += f" with {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}"
     if answer not in ("mount", "user", "none"):
-        how = f"{sys.executable} ended with {os.waitstatus_to_exitcode(status)}"
         raise Unavailable(f"what this machine allows cannot be found out: {how}", RETRY_SECONDS)
     return answer

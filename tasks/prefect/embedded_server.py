@@ -20,6 +20,8 @@ from prefect.server.database import dependencies
 from prefect.server.database.configurations import AioSqliteConfiguration
 from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
 
+from tasks.embedded.runtime.inherited import reset_inherited
+
 TURN_SECONDS = 60.0
 """As long as Prefect lets SQLite itself wait; whoever waited so long asks SQLite without a turn."""
 _WRITES: ContextVar[bool] = ContextVar("writes", default=False)
@@ -62,6 +64,7 @@ class QueuedSqlite(AioSqliteConfiguration):
 
 def main() -> None:
     """As `prefect server start`, which reads the rest of the words."""
+    reset_inherited()
     url: str = PREFECT_API_DATABASE_CONNECTION_URL.value() or ""
     if url.startswith("sqlite"):
         dependencies.MODELS_DEPENDENCIES["database_config"] = QueuedSqlite(url)

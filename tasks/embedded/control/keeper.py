@@ -16,6 +16,7 @@ import time
 
 from tasks.embedded import linux
 from tasks.embedded.objects import BREAKS
+from tasks.embedded.runtime.inherited import reset_inherited
 from tasks.embedded.runtime.supervisor import Zygote
 from tasks.embedded.start_keeper import (
     SETTLED_SECONDS,
@@ -49,6 +50,9 @@ def main(root: str) -> int:
         return 0
     os.close(os.open(busy_mark(root), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     linux.set_process_name("primus-keeper")
+    # Before the zygote is forked: every container has all this from here.
+    if kept := reset_inherited():
+        sys.stderr.write(f"whoever started the cluster left every container with {', '.join(kept)}\n")
     settings = read_json(os.path.join(root, "cluster.json"))
     if settings is None:
         raise SystemExit(f"{root} has no cluster.json: no process of primus has opened this cluster yet")

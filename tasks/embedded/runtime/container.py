@@ -9,6 +9,7 @@ import os
 import signal
 
 from tasks.embedded import linux
+from tasks.embedded.runtime.inherited import UMASK, reset_signals
 from tasks.embedded.runtime.mounts import TMP
 
 TYPE_CHECKING = False
@@ -117,10 +118,8 @@ def _in_child(writing: int, work: Callable[[], None]) -> None:
 
 def _become(launch: Launch, parent: int) -> None:
     os.setsid()
-    os.umask(0o022)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(UMASK)
+    reset_signals()
     _descriptors(launch)
     if launch.view is not None:
         _enter_namespaces(user=launch.user_namespace)
