@@ -23,6 +23,7 @@ from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.state import REPLICA, ROLE, SCOPES
 from workflows.programs.coordinator.store import ExpectedGang
 from workflows.programs.runtime import files, flags
+from workflows.programs.runtime.report_token import forget_secrets
 from workflows.wire import TERMINATION_MESSAGE_BYTES
 
 
@@ -132,7 +133,8 @@ def _check_gangs(options: Options) -> None:
 
 def main(argv: List[str]) -> int:
     """Serve until SIGTERM."""
-    environment = os.environ
+    environment = dict(os.environ)
+    forget_secrets(os.environ)
     try:
         options = parse(argv)
     except flags.UsageError as error:

@@ -46,6 +46,7 @@ from workflows.programs.health.server import (
 )
 from workflows.programs.probes.node import read
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.report_token import forget_secrets
 
 Say = Callable[[str], None]
 LOOPBACK = "127.0.0.1"
@@ -202,6 +203,8 @@ def serve(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     `environment` has PRIMUS_TOKEN or PRIMUS_TOKEN_FILE and Autopilot's own variables. The exit code is 0 after a signal
     and 2, with the reason on standard error, where the daemon cannot start.
     """
+    environment = dict(environment)
+    forget_secrets(os.environ)  # checks run the tools of others
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())

@@ -12,9 +12,9 @@ from typing import Dict, List, Mapping
 
 from workflows.programs.launcher import termination
 from workflows.programs.launcher.loop import Launcher
-from workflows.programs.launcher.options import Options, parse, parse_place
+from workflows.programs.launcher.options import Options, Place, parse, parse_place
 from workflows.programs.progress.reader import PatternError
-from workflows.programs.runtime import flags
+from workflows.programs.runtime import flags, report_token
 
 __all__ = ["Options", "main", "parse"]
 
@@ -24,10 +24,18 @@ def main(argv: List[str]) -> int:
     environment: Dict[str, str] = dict(os.environ)
     try:
         options, place = parse(argv), parse_place(environment)
-        launcher = Launcher(options, place, environment)
+        report_token.forget_secrets(os.environ)
+        with report_token.kept(own_token(options, place)) as path:
+            return Launcher(options, place, {**environment, report_token.VARIABLE: path}).run()
     except (flags.UsageError, PatternError) as error:
         return _refuse(str(error), environment)
-    return launcher.run()
+
+
+def own_token(options: Options, place: Place) -> str:
+    """The token by which this pod's ranks may report to the coordinator; "" where there is none to report to."""
+    if not (place.token and place.coordinator_url):
+        return ""
+    return report_token.report_token(place.token, options.role, place.pod_index)
 
 
 def _refuse(message: str, environment: Mapping[str, str]) -> int:

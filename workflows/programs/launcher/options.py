@@ -17,7 +17,6 @@ from workflows.wire import Termination
 
 STEPLESS = ("file", "none", "")
 """Progress sources that never report a step."""
-SECRETS = ("PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE")
 """Variables that ranks never get: a training program must not control the coordinator."""
 SAVE_MARGIN_SECONDS = 1.0
 ATTEMPT_FOLDER = "attempt_checkpoint_dir"

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import List, Optional
 
-from workflows.programs.launcher.options import SECRETS, Options, Place
+from workflows.programs.launcher.options import Options, Place
 from workflows.programs.runtime import files
 from workflows.wire import CheckpointSeen, from_line
 
@@ -41,7 +41,7 @@ class ProverChild:
             self.pid = os.posix_spawn(
                 self._argv[0],
                 self._argv,
-                {name: value for name, value in os.environ.items() if name not in SECRETS},
+                os.environ,
                 file_actions=[(os.POSIX_SPAWN_DUP2, in_read, 0), (os.POSIX_SPAWN_DUP2, out_write, 1)],
             )
         except OSError as error:

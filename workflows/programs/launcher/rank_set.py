@@ -8,7 +8,6 @@ import select
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from workflows.programs.launcher.options import (
-    SECRETS,
     Options,
     Place,
     Rendezvous,
@@ -22,7 +21,7 @@ from workflows.programs.progress.reader import ProgressReader, Report
 from workflows.programs.runtime import files, processes
 from workflows.programs.runtime.files import Appender
 from workflows.programs.runtime.proxies import LOOPBACK, exempted, host_of
-from workflows.programs.runtime.report_token import VARIABLE, report_token
+from workflows.programs.runtime.report_token import SECRETS, VARIABLE
 from workflows.wire import RankEnd
 
 READ_BYTES = 64 * 1024
@@ -247,7 +246,7 @@ def rank_environment(
 ) -> Dict[str, str]:
     """The environment of one rank: the pod's own, torchrun's names and ours; no secret but its own."""
     first = options.first_pod(place.pod_index)
-    environment = {name: value for name, value in base.items() if name not in SECRETS}
+    environment = {name: value for name, value in base.items() if name not in (*SECRETS, VARIABLE)}
     if options.processes_per_node > 1:
         # As torchrun does it: else each of the ranks would start as many threads as the node has cores.
         environment.setdefault("OMP_NUM_THREADS", "1")
@@ -267,7 +266,7 @@ def rank_environment(
         "PRIMUS_RESUME_FROM": place.resume_from,
         "PRIMUS_RESUME_STEP": "" if place.resume_step is None else str(place.resume_step),
         "PRIMUS_COORDINATOR_URL": place.coordinator_url,
-        **_reporting(options, place, meeting.first_rank + local_rank),
+        **_reporting(base, place, meeting.first_rank + local_rank),
     }
 
 
@@ -292,9 +291,8 @@ def _torchrun(options: Options, place: Place, meeting: Rendezvous, local_rank: i
     }
 
 
-def _reporting(options: Options, place: Place, rank: int) -> Dict[str, str]:
-    """Address and token by which a rank may report its progress to the coordinator, and do nothing else there."""
-    if not (place.token and place.coordinator_url):
+def _reporting(base: Mapping[str, str], place: Place, rank: int) -> Dict[str, str]:
+    """Who a rank is to the coordinator, where it may report there: the file with its token stands in `base`."""
+    if not base.get(VARIABLE):
         return {}
-    own = report_token(place.token, options.role, place.pod_index)
-    return {VARIABLE: own, "PRIMUS_POD_INDEX": str(place.pod_index), "PRIMUS_RANK": str(rank)}
+    return {VARIABLE: base[VARIABLE], "PRIMUS_POD_INDEX": str(place.pod_index), "PRIMUS_RANK": str(rank)}

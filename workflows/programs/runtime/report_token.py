@@ -1,8 +1,51 @@
-"""The token with which the ranks of one pod may report their progress, and nothing else."""
+"""The token with which the ranks of one pod may report their progress, and nothing else.
+
+Ranks find it in a file: what stands in an environment is printed by `env`, by traces and by every child.
+"""
 
 from __future__ import annotations
 
-VARIABLE = "PRIMUS_REPORT_TOKEN"
+import contextlib
+import os
+from typing import Generator, MutableMapping
+
+VARIABLE = "PRIMUS_REPORT_TOKEN_FILE"
+SECRETS = ("PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE", "PRIMUS_REPORT_TOKEN")
+"""Of an environment: no child of ours gets these."""
+
+
+def forget_secrets(environment: MutableMapping[str, str]) -> None:
+    """Take our secrets out of this process' environment, once they were read: children inherit the rest."""
+    for name in SECRETS:
+        environment.pop(name, None)
+
+
+@contextlib.contextmanager
+def kept(token: str) -> Generator[str, None, None]:
+    """Path of a file that holds the token, for its owner only, in the pod's own /tmp; gone afterwards.
+
+    "" where there is no token, or nowhere to write it: then nobody reports by himself, and training goes on.
+    """
+    folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"primus-{os.getpid()}-{os.urandom(8).hex()}")  # noqa: S108
+    path = os.path.join(folder, "report-token")
+    try:
+        yield path if token and _written(folder, path, token) else ""
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+def _written(folder: str, path: str, token: str) -> bool:
+    try:
+        os.mkdir(folder, 0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token)
+    except OSError:
+        return False
+    return True
 
 
 def report_token(token: str, role: str, pod_index: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.embedded.runtime.processes import children
 from tests.support.builders.attempt_plans import a_plan
 from tests.support.harness.launcher_harness import PORT, TOKEN, GangOnLoopback, terminate, until
 from tests.unit.programs.coordinator.test_fuzz import bodies, scalars
@@ -24,11 +24,12 @@ from workflows.programs.coordinator.reducer import advance
 from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.state import REPLICA, LauncherJoined, Member, ReportsReceived, State
 from workflows.programs.coordinator.store import ExpectedGang
+from workflows.programs.launcher.main import own_token
 from workflows.programs.launcher.options import Options, Rendezvous, parse_place
 from workflows.programs.launcher.rank_set import rank_environment
 from workflows.programs.launcher.reporting import LOOK_SECONDS
 from workflows.programs.runtime.http_server import Request, Response
-from workflows.programs.runtime.report_token import report_token
+from workflows.programs.runtime.report_token import kept, report_token
 from workflows.wire import FILE, PhaseSeen, StepSeen
 
 OWN = report_token(TOKEN, "trainer", 0)
@@ -216,7 +217,7 @@ def test_each_gang_has_an_incarnation_of_its_own() -> None:
 
 
 def test_a_rank_of_a_further_replica_group_is_told_its_number_over_all_of_them() -> None:
-    base = {"PRIMUS_TOKEN": TOKEN, "PRIMUS_COORDINATOR_URL": "http://c:1", "PRIMUS_POD_INDEX": "3"}
+    base = {"PRIMUS_TOKEN": TOKEN, "PRIMUS_REPORT_TOKEN_FILE": "/tmp/token", "PRIMUS_POD_INDEX": "3"}
     options = Options("trainer", pods=4, processes_per_node=2, world_size=8, replica_groups=2)
     got = rank_environment(base, options, parse_place(base), Rendezvous(1, "127.0.0.1", 29500, 6), 1)
     assert (got["RANK"], got["PRIMUS_RANK"], got["PRIMUS_POD_INDEX"]) == ("3", "7", "3")
@@ -299,17 +300,34 @@ def test_no_malformed_post_breaks_the_coordinator_or_is_believed(
     json.dumps(ask(one, "GET", "/status", token=TOKEN).body, allow_nan=False)
 
 
-def test_only_ranks_of_a_gang_get_a_token_and_never_the_attempts() -> None:
+def test_only_ranks_of_a_gang_get_a_token_and_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     base = {"PRIMUS_TOKEN": TOKEN, "PRIMUS_COORDINATOR_URL": "http://c:1", "PRIMUS_POD_INDEX": "3"}
-    meeting = Rendezvous(1, "127.0.0.1", 29500, 3)
-    got = rank_environment(base, Options("trainer"), parse_place(base), meeting, 0)
-    assert got["PRIMUS_REPORT_TOKEN"] == report_token(TOKEN, "trainer", 3)
-    assert TOKEN not in got.values()
+    meeting, options = Rendezvous(1, "127.0.0.1", 29500, 3), Options("trainer")
+    own = own_token(options, parse_place(base))
+    assert own == report_token(TOKEN, "trainer", 3)
+    with kept(own) as path:
+        found = Path(path)
+        assert (found.read_text(), found.stat().st_mode & 0o777) == (own, 0o600)
+        assert found.parent.stat().st_mode & 0o777 == 0o700
+        got = rank_environment({**base, "PRIMUS_REPORT_TOKEN_FILE": path}, options, parse_place(base), meeting, 0)
+        assert got["PRIMUS_REPORT_TOKEN_FILE"] == path
+        assert not any(secret in value for secret in (TOKEN, own) for value in got.values())
+    assert list(tmp_path.iterdir()) == []
     for missing in ("PRIMUS_TOKEN", "PRIMUS_COORDINATOR_URL"):
-        less = {**base, missing: ""}
-        assert "PRIMUS_REPORT_TOKEN" not in rank_environment(less, Options("trainer"), parse_place(less), meeting, 0)
+        with kept(own_token(options, parse_place({**base, missing: ""}))) as path:
+            less = {**base, missing: "", "PRIMUS_REPORT_TOKEN_FILE": path}
+            assert "PRIMUS_REPORT_TOKEN_FILE" not in rank_environment(less, options, parse_place(less), meeting, 0)
     # It is made where ranks are started, so nothing that is sent to a cluster or printed by `primus render` has it.
     assert "PRIMUS_REPORT_TOKEN" not in json.dumps(manifests(a_plan()))
+
+
+def test_where_no_file_can_be_written_nobody_reports_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    with kept("a token") as path:
+        assert path == ""
 
 
 GUIDE = Path(__file__).parents[4] / "docs" / "bring-your-own-trainer.md"
@@ -351,11 +369,15 @@ def test_a_trainer_that_prints_nothing_and_posts_is_followed(loopback: GangOnLoo
     assert (status["phase"], status["first_step"]["step"]) == ("step", 1)
     # A pod's token is not the other pod's, and stops nobody.
     ranks = loopback.ranks()
-    names = [Path(f"/proc/{ranks[rank]}/environ").read_bytes().split(b"\0") for rank in (0, 1)]
-    tokens = [
-        one.partition(b"=")[2].decode() for name in names for one in name if one.startswith(b"PRIMUS_REPORT_TOKEN")
-    ]
+    environments = [Path(f"/proc/{ranks[rank]}/environ").read_bytes() for rank in (0, 1)]
+    names = [one.partition(b"PRIMUS_REPORT_TOKEN_FILE=")[2].partition(b"\0")[0].decode() for one in environments]
+    tokens = [Path(name).read_text() for name in names]
     assert tokens == [report_token(TOKEN, "trainer", 0), report_token(TOKEN, "trainer", 1)]
+    # What a rank prints with `env` holds none, nor what any other child of a launcher does.
+    for pod in pods:
+        for child in children(pod.process.pid):
+            for secret in (*tokens, TOKEN):
+                assert secret.encode() not in Path(f"/proc/{child}/environ").read_bytes()
     (loopback.folder / "go").write_text("")
     assert [pod.end() for pod in pods] == [0, 0]
     assert [row[0] for row in loopback.ask("/v1/steps?since=0")["steps"]] == list(range(1, 10))
@@ -364,7 +386,7 @@ def test_a_trainer_that_prints_nothing_and_posts_is_followed(loopback: GangOnLoo
     written = [path.read_text(errors="replace") for path in loopback.run_dir.rglob("*") if path.is_file()]
     for text in [*written, boss.text, *(pod.text for pod in pods)]:
         assert not any(secret in text for secret in (*tokens, TOKEN))
-    assert os.environ.get("PRIMUS_REPORT_TOKEN") is None
+    assert not any(Path(name).exists() for name in names), "with the pod's end it is gone"
 
 
 GROWS = """
