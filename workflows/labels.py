@@ -56,14 +56,23 @@ def post_flight_name(run: str, attempt: int) -> str:
     return f"{attempt_name(run, attempt)}-post"
 
 
-def sweep_name(cluster: str, number: int) -> str:
-    """Name of the Workflow of a cluster's sweep, e.g. `primus-sweep-local-7`."""
-    return f"primus-sweep-{cluster[:16].rstrip('-')}-{number}"
+def numbered_name(kind: str, cluster: str, number: int, ledger: str = "") -> str:
+    """Name of what a ledger does about a cluster's nodes, e.g. `primus-preflight-local-1f0c2a-7`.
+
+    Each ledger counts by itself: without its identity two of them would take each other's for their own, also where no
+    object can say whose it is (jobs of Slurm, folders). "" leaves it out: what `render` shows is nobody's.
+    """
+    return "-".join((kind, cluster[:16].rstrip("-"), *([ledger[:6]] if ledger else []), str(number)))
 
 
-def preflight_name(cluster: str, number: int) -> str:
-    """Name of the Workflow of a cluster's test of nodes, e.g. `primus-preflight-local-7`."""
-    return f"primus-preflight-{cluster[:16].rstrip('-')}-{number}"
+def sweep_name(cluster: str, number: int, ledger: str = "") -> str:
+    """Name of the Workflow of a cluster's sweep; see `numbered_name`."""
+    return numbered_name("primus-sweep", cluster, number, ledger)
+
+
+def preflight_name(cluster: str, number: int, ledger: str = "") -> str:
+    """Name of the Workflow of a cluster's test of nodes; see `numbered_name`."""
+    return numbered_name("primus-preflight", cluster, number, ledger)
 
 
 def trial_name(key: str, number: int) -> str:

@@ -119,9 +119,11 @@ def _pods(
     one, begun_before = test.next_round(asked_of(groups, asked.demand))
     if begun_before and not one.told:
         one = _adopted(asked, test, groups, one)
-    while not one.told and any(is_taken("Workflow", plan.name) for plan in plans_of(asked, groups, one.number)):
-        one = test.begin_anew(one)  # another ledger counts on this cluster too
-    plans = plans_of(asked, groups, one.number)
+    while not one.told and any(
+        is_taken("Workflow", plan.name) for plan in plans_of(asked, groups, one.number, our_ledger())
+    ):
+        one = test.begin_anew(one)  # another ledger's, whose identity begins as ours
+    plans = plans_of(asked, groups, one.number, our_ledger())
     found = unpack(one.told) if one.told else pods_of(_run(plans, tell))
     if not one.told:
         test.keep(one, found)
@@ -134,7 +136,7 @@ def _pods(
 
 def _adopted(asked: Asked, test: LinksTest, groups: Sequence[Sequence[str]], one: RoundRecord) -> RoundRecord:
     """The round as it goes on: where one of its workflows is missing, members of the others have waited in vain."""
-    names = [plan.name for plan in plans_of(asked, groups, one.number)]
+    names = [plan.name for plan in plans_of(asked, groups, one.number, our_ledger())]
     there = [name for name in names if ours("Workflow", name) is not None]
     if len(there) == len(names):
         return one
@@ -189,14 +191,14 @@ def pods_of(manifests: Sequence[Manifest]) -> dict[str, PodTold]:
     return found
 
 
-def plans_of(asked: Asked, groups: Sequence[Sequence[str]], number: int) -> list[LinksPlan]:
+def plans_of(asked: Asked, groups: Sequence[Sequence[str]], number: int, ledger: str = "") -> list[LinksPlan]:
     """The workflows in which these groups are measured at the same time.
 
     Raises:
         ValueError: a group of fewer than two, or a node in two groups.
     """
     hardware = {pool.name: load_hardware(pool.hardware) for pool in asked.cluster.pools}
-    name = round_name(asked.cluster.name, number)
+    name = round_name(asked.cluster.name, number, ledger)
     return [
         LinksPlan(asked.cluster, hardware, asked.suite, asked.demand, name, links_name(name, index), seats)
         for index, seats in enumerate(parted(group_seats(groups, asked.pools)))

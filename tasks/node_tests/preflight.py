@@ -66,9 +66,9 @@ class Wanted:
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
-def plan_of(wanted: Wanted, number: int) -> PreflightPlan:
-    """The test as it is carried out."""
-    return planned(wanted.cluster, wanted.suite, wanted.depth, wanted.pools, number, wanted.launcher)
+def plan_of(wanted: Wanted, number: int, ledger: str = "") -> PreflightPlan:
+    """The test as it is carried out, number `number` of this ledger."""
+    return planned(wanted.cluster, wanted.suite, wanted.depth, wanted.pools, number, wanted.launcher, ledger)
 
 
 def open_preflight(wanted: Wanted) -> Opened:
@@ -77,14 +77,14 @@ def open_preflight(wanted: Wanted) -> Opened:
     Raises:
         Unavailable: ledger or cluster do not answer.
     """
-    ledger, own = world().ledger, _cursor(wanted.cluster.name, wanted.key)
+    ledger, own, identity = world().ledger, _cursor(wanted.cluster.name, wanted.key), our_ledger()
     begun, read = ledger.cursor(own), ledger.cursor(f"{own}/read")
     if begun is not None and (read is None or read.position < begun.position):
-        plan = plan_of(wanted, begun.position)
+        plan = plan_of(wanted, begun.position, identity)
         if not _is_taken(plan):
             return Opened(wanted.key, plan)
-    while _is_taken(plan := plan_of(wanted, take_number(f"{PREFLIGHT}/{wanted.cluster.name}"))):
-        continue  # another ledger counts on this cluster too
+    while _is_taken(plan := plan_of(wanted, take_number(f"{PREFLIGHT}/{wanted.cluster.name}"), identity)):
+        continue  # another ledger's, whose identity begins as ours
     opened = Opened(wanted.key, plan)
     ledger.move_cursor(own, opened.number, world().now())
     return opened

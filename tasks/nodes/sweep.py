@@ -54,7 +54,7 @@ def begin_sweep(profile: ClusterProfile, nodes: Sequence[Node], number: int, sin
         Foreign: the one of this number is another ledger's; the next number may be free.
         Unavailable, Refused.
     """
-    plan = plan_of(profile, {node.name: node.pool for node in nodes}, number, world().now(), since)
+    plan = plan_of(profile, {node.name: node.pool for node in nodes}, number, world().now(), since, our_ledger())
     manifest: Manifest = sweep_workflow(plan).to_dict()
     name = str(manifest["metadata"]["name"])
     found = current().get("Workflow", name)
@@ -64,11 +64,13 @@ def begin_sweep(profile: ClusterProfile, nodes: Sequence[Node], number: int, sin
     return name
 
 
-def plan_of(profile: ClusterProfile, pools: Mapping[str, str], number: int, asked_at: float, since: float) -> SweepPlan:
+def plan_of(
+    profile: ClusterProfile, pools: Mapping[str, str], number: int, asked_at: float, since: float, ledger: str = ""
+) -> SweepPlan:
     """The sweep of these nodes (name -> pool), in their order."""
     hardware = {pool.name: load_hardware(pool.hardware) for pool in profile.pools}
     racks = racks_by_pool(profile, pools)
-    return SweepPlan(profile, hardware, number, racks, round(asked_at, 3), round(since, 3))
+    return SweepPlan(profile, hardware, number, racks, round(asked_at, 3), round(since, 3), ledger)
 
 
 def sweeps() -> list[SweepSeen]:

@@ -147,9 +147,9 @@ class LinksPlan:
         return tuple(dict.fromkeys(seat.pool for seat in self.seats))
 
 
-def round_name(cluster: str, number: int) -> str:
-    """Name of a round, e.g. `primus-links-local-7`."""
-    return f"primus-links-{cluster[:16].rstrip('-')}-{number}"
+def round_name(cluster: str, number: int, ledger: str = "") -> str:
+    """Name of a round; see `labels.numbered_name`."""
+    return labels.numbered_name("primus-links", cluster, number, ledger)
 
 
 def links_name(round_: str, part: int) -> str:

@@ -180,14 +180,15 @@ def planned(
     pools: Mapping[str, str],
     number: int,
     launcher: Launcher = "kubernetes",
+    ledger: str = "",
 ) -> PreflightPlan:
-    """A test of these nodes (name -> pool), in their order, under this number."""
+    """A test of these nodes (name -> pool), in their order, under this number of this ledger."""
     return PreflightPlan(
         cluster=cluster,
         hardware={pool.name: load_hardware(pool.hardware) for pool in cluster.pools},
         suite=suite,
         depth=depth,
-        name=labels.preflight_name(cluster.name, number),
+        name=labels.preflight_name(cluster.name, number, ledger),
         racks=racks_by_pool(cluster, pools),
         launcher=launcher,
     )

@@ -43,6 +43,8 @@ class SweepPlan:
     """Unix seconds, by the clock of whoever asks."""
     since: float = 0.0
     """Unix seconds: what the nodes' kernels said before is left out."""
+    ledger: str = ""
+    """Identity of the one that asks; it stands in the name."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -65,7 +67,8 @@ def sweep_workflow(plan: SweepPlan) -> Workflow:
         raise ValueError(f"racks: must hold 1 to {MOST} nodes together, got {len(plan.nodes)}")
     cluster, marks = plan.cluster, {labels.PIPELINE: SWEEP}
     with Workflow(
-        name=labels.sweep_name(cluster.name, plan.number), **workflow_fields(cluster, marks, deadline_seconds(plan))
+        name=labels.sweep_name(cluster.name, plan.number, plan.ledger),
+        **workflow_fields(cluster, marks, deadline_seconds(plan)),
     ) as workflow:
         for pool in _pools(plan):
             _look(plan, pool)

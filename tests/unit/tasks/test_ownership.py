@@ -17,9 +17,11 @@ from tasks.context import Right, World, standing_in
 from tasks.embedded import admission
 from tasks.lease import taken_by_another
 from tasks.ledger.ledger import Ledger
-from tasks.node_tests.preflight import Wanted, open_preflight
+from tasks.node_tests.links import Asked, plans_of
+from tasks.node_tests.preflight import Wanted, open_preflight, plan_of
 from tasks.nodes.reconcile import remove
 from tasks.nodes.sweep import begin_sweep, sweeps
+from tasks.nodes.sweep import plan_of as sweep_plan_of
 from tasks.runs.clear import begin_to_clear, clear_attempt
 from tasks.runs.examine import leave_nothing, post_flight
 from tasks.runs.submit import is_made, let_start, submit_attempt
@@ -33,6 +35,8 @@ from workflows.model import ownership
 from workflows.model.nodes import Node
 from workflows.model.ownership import is_foreign, owner_of, signed
 from workflows.model.runs import ObjectSeen
+from workflows.node_tests.links import Demand
+from workflows.node_tests.sweep import sweep_workflow
 
 RESOLVED = a_plan().resolved
 ATTEMPT = an_attempt(nodes=("node-0", "node-1"))
@@ -177,7 +181,7 @@ def test_workflows_about_nodes_are_told_apart_too(shelf: Shelf, ledger: Ledger) 
     name = begin_sweep(profile, nodes, 1, 0.0)
     assert owner_of(shelf.objects["Workflow", name]) == ledger.identity()
     assert begin_sweep(profile, nodes, 1, 0.0) == name, "adopted"
-    taken = workflows_labels.sweep_name(profile.name, 2)
+    taken = workflows_labels.sweep_name(profile.name, 2, ledger.identity())
     shelf.put("Workflow", taken, THEIRS, {workflows_labels.PIPELINE: "sweep"})
     with pytest.raises(Foreign, match=taken):
         begin_sweep(profile, nodes, 2, 0.0)
@@ -190,13 +194,29 @@ def test_a_test_of_nodes_takes_the_next_number_that_is_free(shelf: Shelf, ledger
     profile = a_cluster()
     wanted = Wanted(profile, load_suite("smoke"), "smoke", {"node-0": profile.pools[0].name})
     for number in (1, 2):
-        shelf.put("Workflow", workflows_labels.preflight_name(profile.name, number), THEIRS, {})
+        shelf.put("Workflow", workflows_labels.preflight_name(profile.name, number, ledger.identity()), THEIRS, {})
     opened = open_preflight(wanted)
     assert opened.number == 3
     assert open_preflight(wanted).number == 3, "it goes on with the same"
     shelf.put("Workflow", opened.plan.name, THEIRS, {})
     assert open_preflight(wanted).number == 4, "somebody else was faster"
     assert len(shelf.objects) == 3, "and nothing of theirs is gone"
+
+
+def test_two_ledgers_never_give_their_tests_the_same_name(ledger: Ledger) -> None:
+    profile, pools = a_cluster(), {"node-0": a_cluster().pools[0].name, "node-1": a_cluster().pools[0].name}
+    wanted = Wanted(profile, load_suite("smoke"), "smoke", pools)
+    asked = Asked(profile, "s", Demand(), pools, {})
+
+    def names(owner: str) -> list[str]:
+        sweep = sweep_workflow(sweep_plan_of(profile, pools, 7, 0.0, 0.0, owner)).to_dict()
+        tests = [plan_of(replace(wanted, launcher=one), 7, owner).name for one in ("kubernetes", "slurm", "ansible")]
+        return [*tests, sweep["metadata"]["name"], plans_of(asked, [list(pools)], 7, owner)[0].round_name]
+
+    assert not set(names(ledger.identity())) & set(names(THEIRS))
+    for own in names(ledger.identity()):
+        assert own.endswith(f"-{ledger.identity()[:6]}-7")
+        assert len(own) <= 45, "a part of a round and a pod come behind it"
 
 
 def test_a_workflow_of_a_person_is_nobody_s(shelf: Shelf) -> None:
