@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from deployments.cli.approvals import note_act
 from deployments.exit_codes import GOOD, out, out_json
 from deployments.screen.tables import table
 from profiles.loading.load import load_cluster
-from tasks.prefect.automations import Standing, block_of, deployment_of, make_so, standing
+from tasks.prefect.automations import Standing, block_of, deployment_of, make_so, standing, told_through
 from tasks.prefect.events import console_server, speaking_to_server_of
 from tasks.settings import Settings
 
@@ -36,6 +36,7 @@ NOTIFIED_EVENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("findings", "The monitor found what is not as it should be", ("primus.finding.opened",)),
 )
 """Name, description and events that people are notified of."""
+TELLING = tuple(f"primus: tell of {topic}" for topic, _, _ in NOTIFIED_EVENTS)
 BODY = """{{ event.payload.message }}
 {% for line in event.payload.evidence %}  {{ line }}
 {% endfor %}
@@ -55,8 +56,9 @@ def automations(
 ) -> int:
     """Who is notified of what, and what is examined automatically; without --apply nothing is changed.
 
-    People are notified of incidents, failed runs, questions and findings. Where steps become slower, the monitor sweeps
-    the run's nodes. An automation that you switched off on the server's page stays off.
+    People are notified of incidents, failed runs, questions and findings: through --block, or through what tells them
+    already. Where steps become slower, the monitor sweeps the run's nodes. An automation that you switched off on the
+    server's page stays off.
 
     Example: primus automations --apply --block slack-webhook/ops
     """
@@ -153,8 +155,10 @@ def settle(cluster: str, block: str, *, apply: bool) -> list[Row]:
         if block:
             wanted += notification(*block_of(client, block))
         else:
+            standing_ones, missing = _as_they_stand({name: told_through(client, name) for name in TELLING})
+            wanted += standing_ones
             why = "say --block TYPE/NAME: a notification block of the server, such as slack-webhook/ops"
-            rows += [Row(f"primus: tell of {name}", "skipped", why) for name, _, _ in NOTIFIED_EVENTS]
+            rows += [Row(name, "skipped", why) for name in missing]
         deployment = deployment_of(client, f"monitor/{cluster}")
         if deployment is not None:
             wanted.append(examination(cluster, deployment))
@@ -166,6 +170,21 @@ def settle(cluster: str, block: str, *, apply: bool) -> list[Row]:
                 make_so(client, one)
             rows.append(Row(one.wanted.name, _word(one, applied=apply), one.wanted.description))
     return rows
+
+
+def _as_they_stand(told: Mapping[str, tuple[UUID, bool] | None]) -> tuple[list[AutomationCore], list[str]]:
+    """Notifications as wanted, each through the block by which the server's own tells; names of those it has not.
+
+    `told` has the block by the name of its automation, and whether it is called as a webhook.
+    """
+    wanted, missing = list[AutomationCore](), list[str]()
+    for number, (name, through) in enumerate(told.items()):
+        if through is None:
+            missing.append(name)
+        else:
+            block, calls = through
+            wanted.append(list(notification(block, WEBHOOK if calls else ""))[number])
+    return wanted, missing
 
 
 def _word(one: Standing, *, applied: bool) -> str:

@@ -9,6 +9,7 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
+from prefect.events.actions import CallWebhook, SendNotification
 from prefect.events.schemas.automations import Automation, AutomationCore
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
@@ -85,6 +86,23 @@ def block_of(client: SyncPrefectClient, slug: str) -> tuple[UUID, str]:
     except (NotFound, ObjectNotFound) as error:
         raise NotFound(f"--block: the server has no block {slug}; make it on the page Blocks") from error
     return found.id, kind
+
+
+@patiently
+def told_through(client: SyncPrefectClient, name: str) -> tuple[UUID, bool] | None:
+    """The block by which the automation of this name tells people, and whether it is called as a webhook.
+
+    None where there is no such automation, or it does something else.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    with reached():
+        found = client.read_automations_by_name(name)
+    for action in found[0].actions if found else ():
+        if isinstance(action, CallWebhook | SendNotification):
+            return action.block_document_id, isinstance(action, CallWebhook)
+    return None
 
 
 @patiently

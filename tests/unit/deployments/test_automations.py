@@ -19,7 +19,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from deployments.cli.automations import NOTIFIED_EVENTS, settle, show_automations
+from deployments.cli.automations import NOTIFIED_EVENTS, notification, settle, show_automations
 from flows.publishing import outbox
 from profiles.errors import NotFound, ProfileError, Unavailable
 from profiles.vocabulary import Action, FaultClass, RunState
@@ -46,6 +46,10 @@ SCHEMA = {
 def clean(prefect_server: str) -> Iterator[None]:
     """Other tests of the session must not set our automations off."""
     yield
+    forget_ours()
+
+
+def forget_ours() -> None:
     with get_client(sync_client=True) as client:
         for one in client.read_automations():
             if one.name.startswith("primus: "):
@@ -186,6 +190,26 @@ def test_applying_twice_changes_nothing_and_what_was_switched_off_stays_off(pref
     assert (after.id, after.enabled) == (one.id, False)
 
 
+def test_what_tells_people_already_is_told_as_it_stands_without_its_block_being_named(prefect_server: str) -> None:
+    forget_ours()
+    assert {name: state for name, state in states("local", "").items() if name in TELLING} == dict.fromkeys(
+        TELLING, "skipped"
+    )
+    states("local", told_block("http://127.0.0.1:9/"), apply=True)
+    for apply in (False, True):
+        found = states("local", "", apply=apply)
+        assert {name: found[name] for name in TELLING} == dict.fromkeys(TELLING, "same")
+    with get_client(sync_client=True) as client:
+        [one] = client.read_automations_by_name("primus: tell of findings")
+        through: Any = one.actions[0]
+        older = list(notification(through.block_document_id, ""))[-1].model_copy(update={"description": "older"})
+        client.update_automation(one.id, older)
+        assert states("local", "")["tell of findings"] == "differs"
+        assert states("local", "", apply=True)["tell of findings"] == "changed"
+        [after] = client.read_automations_by_name("primus: tell of findings")
+    assert after.actions == one.actions, "through the block that it had"
+
+
 def served(cluster: str) -> Any:
     with flow_runs() as server:
         server.serve([Offer("monitor", cluster, SCHEMA, "flows.monitor.monitor", "a test")])
@@ -216,6 +240,7 @@ def test_a_fall_of_throughput_has_the_runs_nodes_looked_at_once_in_a_while(prefe
 
 
 def test_what_cannot_be_made_is_named(prefect_server: str) -> None:
+    forget_ours()
     rows = settle("nobody-serves-it", "", apply=False)
     assert {row.state for row in rows} == {"skipped"}
     assert any("monitor/nobody-serves-it" in row.does for row in rows)
@@ -232,6 +257,7 @@ def test_the_command_reads_and_changes_nothing(
     with pytest.raises(Unavailable, match="primus up"), temporary_settings({PREFECT_API_URL: None}):
         show_automations("local", "", apply=False, as_json=True)
     monkeypatch.setenv("PREFECT_API_URL", prefect_server)
+    forget_ours()
     with get_client(sync_client=True) as client:
         before = len(client.read_automations())
         assert show_automations("local", "", apply=False, as_json=True) == 0
