@@ -10,7 +10,7 @@ from tasks.embedded.engine.argo.calls import Instance, ItemsError, TemplateCall,
 from tasks.embedded.engine.argo.names import NodeFailure, node_id
 from tasks.embedded.engine.argo.scope import Boundary, lookup_of, resolve_text
 from tasks.embedded.engine.argo.state import Computation
-from tasks.embedded.engine.argo.substitution import substitute_all
+from tasks.embedded.engine.argo.substitution import UnresolvedError, substitute, substitute_all, tags
 from tasks.embedded.engine.expr.evaluate import evaluate_when
 from tasks.embedded.engine.expr.tree import ExpressionError
 from tasks.embedded.engine.json_values import Json
@@ -35,12 +35,19 @@ class Calls(Protocol):
 def instances_of(run: Computation, boundary: Boundary, call: TemplateCall, node_name: str) -> tuple[Instance, ...]:
     """The instances of a step or task: one for each item, or just itself.
 
+    Of a fan-out that is ruled out nothing else is resolved: where its list needs that, it has no instances.
+
     Raises:
         NodeFailure: the list of items cannot be made.
     """
     if call.items is None:
         return (Instance(node_name, node_id(run.plan.name, node_name), {}),)
     source = call.items.source
+    if is_ruled_out(run, boundary, call):
+        try:
+            return instances(run.plan.name, node_name, call.items.kind, source)
+        except ItemsError:
+            return ()
     if "{{" in source:
         lookup = lookup_of(run, boundary)
         if call.items.kind == "parameter":
@@ -51,6 +58,26 @@ def instances_of(run: Computation, boundary: Boundary, call: TemplateCall, node_
         return instances(run.plan.name, node_name, call.items.kind, source)
     except ItemsError as error:
         raise NodeFailure(str(error)) from error
+
+
+def is_ruled_out(run: Computation, boundary: Boundary, call: TemplateCall) -> bool:
+    """Whether the `when` of a step or task is false before anything else of it, its items included, is looked at.
+
+    Raises:
+        NodeFailure: the `when` cannot be computed, and no item could change that.
+    """
+    if not call.when:
+        return False
+    try:
+        text = substitute(call.when, lookup_of(run, boundary))
+        unknown = next((tag for tag in tags(text) if tag.partition(".")[0] != "item"), None)
+        if unknown is not None:
+            raise UnresolvedError(unknown)
+        return not evaluate_when(text)
+    except (NodeFailure, ExpressionError) as error:
+        if call.items is None:
+            raise NodeFailure(str(error)) from error
+        return False
 
 
 def skip_reason(run: Computation, boundary: Boundary, call: TemplateCall, item: Mapping[str, str]) -> str:

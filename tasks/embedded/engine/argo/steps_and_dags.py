@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tasks.embedded.engine.argo.calls import Hook, Instance, TemplateCall, is_met
-from tasks.embedded.engine.argo.fan_out import Calls, instances_of, outbound, skip_reason
+from tasks.embedded.engine.argo.fan_out import Calls, instances_of, is_ruled_out, outbound, skip_reason
 from tasks.embedded.engine.argo.hooks import hook_node_name
 from tasks.embedded.engine.argo.names import NodeFailure, node_id
 from tasks.embedded.engine.argo.outputs import publish, template_outputs
@@ -119,13 +119,8 @@ def _resolve(run: Computation, boundary: Boundary, call: TemplateCall) -> None:
     Raises:
         NodeFailure: something never was, or cannot be computed.
     """
-    try:
-        if skip_reason(run, boundary, call, {}):
-            return
-    except NodeFailure:
-        # The `when` of a fan-out may speak of its item, which is not there yet.
-        if call.items is None:
-            raise
+    if is_ruled_out(run, boundary, call):
+        return
     lookup = lookup_of(run, boundary)
     known = tuple(pair for pair in call.arguments if call.items is None or "item" not in pair[1])
     argument_values(run, boundary, known, lookup)

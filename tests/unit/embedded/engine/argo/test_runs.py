@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from tasks.embedded.engine.argo.names import fnv32a
 from tasks.embedded.engine.argo.state import PodFacts
@@ -167,3 +170,27 @@ def test_stamps_that_a_workflow_reads_are_whole_seconds() -> None:
     world.run()
     assert world.args()["wf[1].b"] == ["1970-01-12T13:46:40Z 1970-01-12T13:46:41Z"]
     assert '\\"finishedAt\\":\\"1970-01-12T13:46:42Z\\"' in world.args()["wf.onExit"][0]
+
+
+@pytest.mark.parametrize("kind", ["steps", "dag"])
+@rows("embedded/engine/argo/runs")
+def test_a_when_that_is_false_is_looked_at_before_the_items(
+    kind: str, loop: dict[str, Any], when: str, nodes: dict[str, str]
+) -> None:
+    skipped = {"name": "a", "template": "t", "when": "1 == 2"}
+    given = {"parameters": [{"name": "v", "value": "{{steps.a.outputs.result}}"}]}
+    call: dict[str, Any] = {"name": "f", "template": "u", "when": when, "arguments": given, **loop}
+    if "''" in "".join(nodes.values()):
+        del given["parameters"]
+        call["template"] = "t"
+    main: dict[str, Any] = steps([skipped], [call])
+    if kind == "dag":
+        main = json.loads(json.dumps(dag(skipped, {**call, "dependencies": ["a"]})).replace("{{steps.", "{{tasks."))
+    before = "wf[1]." if kind == "steps" else "wf."
+    world = World(workflow(templates=[main, container("t"), container("u", inputs=("v",))]))
+    world.run()
+    names = {
+        f"{before}{name.replace('steps.', 'tasks.') if kind == 'dag' else name}": text for name, text in nodes.items()
+    }
+    assert {name: world.nodes[name].get("message", "") for name in names} == names
+    assert world.phase == "Succeeded"
