@@ -164,16 +164,30 @@ def output_values(
 ) -> str:
     """The JSON of the annotation with output values; a file that is not there is null."""
     values: dict[str, str | None] = {}
+    too_large: dict[str, int] = {}
     for name, path in json.loads(paths or "{}").items():
-        values[name] = read_text(locate(path))
-    return json.dumps({"outputs": values, "result": result, **({"artifacts": artifacts} if artifacts else {})})
+        found = locate(path)
+        size = os.path.getsize(found) if os.path.isfile(found) else -1
+        if size > PARAMETER_LIMIT_BYTES:
+            too_large[name] = size
+        values[name] = read_text(found) if 0 <= size <= PARAMETER_LIMIT_BYTES else None
+    left: dict[str, object] = {"outputs": values, "result": result}
+    if artifacts:
+        left["artifacts"] = artifacts
+    if too_large:
+        left["too_large"] = too_large
+    return json.dumps(left)
 
 
-def read_text(path: str, limit_bytes: int = 1 << 20) -> str | None:
+PARAMETER_LIMIT_BYTES = 1 << 20
+"""What an output parameter may hold: an object of Kubernetes has room for little more."""
+
+
+def read_text(path: str) -> str | None:
     """Text of a file, None where it cannot be read; bytes that are no UTF-8 are replaced."""
     try:
         with open(path, "rb") as file:
-            return file.read(limit_bytes).decode(errors="replace")
+            return file.read().decode(errors="replace")
     except OSError:
         return None
 

@@ -34,7 +34,7 @@ _KILLED = ("exit 137", "exit 143", "zygote ended")
 _LINE_CHARACTERS = 300
 
 _PROGRAM = (
-    "import sys;sys.path.insert(0,sys.argv[1]);sys.path.append(sys.argv[3]);"
+    "import sys;sys.path.insert(0,sys.argv[1]);sys.path.extend(sys.argv[3].split(':'));"
     "from tasks.embedded.control.keeper import main;sys.exit(main(sys.argv[2]))"
 )
 _NURSE = r"""
@@ -179,18 +179,25 @@ def look_mark_taken(root: str) -> bool:
 
 
 def keeper_command(root: str) -> list[str]:
-    """The argument vector of a keeper: no user settings, this project's own folder first, that of PyYAML last."""
+    """The argument vector of a keeper: no user settings, this project's own folder first, those of libraries last."""
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [sys.executable, "-I", "-S", "-c", _PROGRAM, here, root, _folder_of_yaml()]
+    return [sys.executable, "-I", "-S", "-c", _PROGRAM, here, root, ":".join(_folders_of_libraries())]
 
 
-def _folder_of_yaml() -> str:
+def _folders_of_libraries() -> list[str]:
     import importlib.util  # noqa: PLC0415 - only for a start; supervisors, which stay small, import this module too
 
-    found = importlib.util.find_spec("yaml")
-    if found is None or found.origin is None:
-        raise OSError(errno.ENOENT, "PyYAML is not installed")
-    return os.path.dirname(os.path.dirname(found.origin))
+    folders: dict[str, None] = {}
+    for module, package in _LIBRARIES.items():
+        found = importlib.util.find_spec(module)
+        if found is None or found.origin is None:
+            raise OSError(errno.ENOENT, f"the package {package} is not installed")
+        folders[os.path.dirname(os.path.dirname(found.origin))] = None
+    return list(folders)
+
+
+_LIBRARIES = {"yaml": "PyYAML", "re2": "google-re2"}
+"""What a keeper imports that is not Python's own, and the package that has it."""
 
 
 def keeper_environment(root: str) -> dict[str, str]:

@@ -237,6 +237,7 @@ def pod_facts(pod: Object) -> PodFacts:
         started_at=parse_timestamp(status.get("startTime")),
         finished_at=parse_timestamp(end.get("finishedAt")),
         outputs=section(values, "outputs"),
+        too_large=section(values, "too_large"),
         artifacts=section(values, "artifacts"),
         result=values.get("result"),
         reason=reason,

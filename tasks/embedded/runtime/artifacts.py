@@ -25,7 +25,7 @@ NOT_LOADED = "ArtifactNotLoaded"
 """Reason of a container's end that never began, because an input of it could not be laid out."""
 
 RESULT_LIMIT_BYTES = 256 * 1024
-"""Argo's own limit of `outputs.result`."""
+"""Argo's own limit of `outputs.result`: of a longer one the last bytes are kept."""
 
 
 class ArtifactError(Exception):
@@ -209,7 +209,7 @@ class Capture:
         self.descriptor, self.writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.descriptor, False)
         self._log = log
-        self._kept = b""
+        self._kept = bytearray()
         self.closed = False
         self._finished = False
 
@@ -224,7 +224,8 @@ class Capture:
                 self.closed = True
             else:
                 os.write(self._log, piece)
-                self._kept = (self._kept + piece)[:RESULT_LIMIT_BYTES]
+                self._kept += piece
+                del self._kept[: -RESULT_LIMIT_BYTES - 1]  # and the newline that may come last
 
     def finish(self) -> None:
         """Take what is left in the pipe and close it."""
@@ -235,5 +236,5 @@ class Capture:
             os.close(self._log)
 
     def text(self) -> str:
-        """The result: standard output without its last newline."""
-        return self._kept.decode(errors="replace").removesuffix("\n")
+        """The result: the end of standard output without its last newline."""
+        return self._kept.removesuffix(b"\n")[-RESULT_LIMIT_BYTES:].decode(errors="replace")

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from profiles.errors import Refused
-from tasks.embedded.runtime.artifacts import ArtifactError, keep, lay_out, mounts, store_folder
+from tasks.embedded.runtime.artifacts import (
+    RESULT_LIMIT_BYTES,
+    ArtifactError,
+    Capture,
+    keep,
+    lay_out,
+    mounts,
+    store_folder,
+)
 from tasks.embedded.schema.validate import refuse_unreachable_mounts
 
 ANNOTATION = "primus-flows.io/artifacts"
@@ -146,3 +154,17 @@ def test_where_nothing_can_be_mounted_an_input_is_refused_by_its_path() -> None:
     with pytest.raises(Refused) as error:
         refuse_unreachable_mounts(manifest, lambda: "none")
     assert error.value.path == "spec.templates[1].inputs.artifacts[1].path"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_of_a_long_result_the_last_bytes_are_kept(tmp_path: Path, end: str) -> None:
+    """Argo's executor takes off one newline, then all but the last 256 KiB."""
+    written = f"first{'x' * RESULT_LIMIT_BYTES}last"
+    capture = Capture(os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY))
+    for start in range(0, len(written + end), 60_000):  # a pipe holds no more
+        os.write(capture.writing, f"{written}{end}"[start : start + 60_000].encode())
+        capture.pump()
+    os.close(capture.writing)
+    capture.finish()
+    assert capture.text() == written[-RESULT_LIMIT_BYTES:]
+    assert (tmp_path / "log").read_text() == written + end

@@ -15,9 +15,10 @@ from tasks.embedded.engine.argo.scope import Boundary, call_node, last_attempt, 
 from tasks.embedded.engine.argo.state import Computation
 from tasks.embedded.engine.argo.substitution import Lookup, substitute, substitute_strictly
 from tasks.embedded.engine.expr.evaluate import Environment, evaluate
+from tasks.embedded.engine.expr.go_values import plain
 from tasks.embedded.engine.expr.parser import parse
 from tasks.embedded.engine.expr.tree import ExpressionError
-from tasks.embedded.engine.json_values import Json, as_map, is_list, is_map, maps, text_of
+from tasks.embedded.engine.json_values import Json, as_map, is_map, maps, text_of
 
 STORE = "primus-flows.io/folder"
 """The name of the plugin that stands for the cluster's own folder, in the form of Argo's artifact plugins."""
@@ -146,18 +147,7 @@ def _compute(expression: str, lookup: Lookup) -> str:
     value = evaluate(parse(expression, "expression"), Environment({}, lookup))
     if value is None:
         raise ExpressionError(f"failed to evaluate expression '{expression}'")
-    return _print_value(value)
-
-
-def _print_value(value: Any) -> str:
-    """A value as Go's `%v` prints it, which is what Argo does with an output's expression."""
-    if is_list(value):
-        return f"[{' '.join(_print_value(item) for item in value)}]"
-    if is_map(value):
-        return f"map[{' '.join(f'{key}:{_print_value(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)
-    return "<nil>" if value is None else text_of(value)
+    return plain(value)  # as Argo does with an output's expression
 
 
 def _braced(text: str) -> str:

@@ -154,7 +154,12 @@ def _outputs(facts: PodFacts, template: Template) -> tuple[Json, str]:
     for parameter in template.outputs:
         source = as_map(parameter.get("valueFrom"))
         content = facts.outputs.get(parameter["name"])
-        if content is not None:
+        if parameter["name"] in facts.too_large:
+            missing = missing or (
+                f"main: output parameter '{parameter['name']}': the file {source.get('path')} holds "
+                f"{facts.too_large[parameter['name']]} bytes, more than an object has room for; make it an artifact"
+            )
+        elif content is not None:
             found.append(output_field(parameter, content.removesuffix("\n")))
         elif source.get("default") is not None:
             found.append(output_field(parameter, text_of(source["default"])))

@@ -36,6 +36,8 @@ class PodFacts:
     finished_at: float | None = None
     outputs: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
     """Output parameter to the content of its file; None where the file is absent."""
+    too_large: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Output parameter to the size in bytes of its file, where that is more than a parameter may hold."""
     artifacts: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
     """Output artifact to its key in the cluster's folder; None where nothing lies at its path."""
     result: str | None = None

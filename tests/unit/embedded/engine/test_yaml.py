@@ -34,17 +34,18 @@ def test_what_is_not_read_is_refused_with_its_line(text: str, part: str) -> None
     assert part in str(error.value)
 
 
-def test_a_keeper_reads_yaml_though_it_has_no_site_packages(tmp_path: Path) -> None:
-    """With the keeper's own interpreter, options and paths; of the packages beside PyYAML none is imported."""
+def test_a_keeper_has_its_libraries_though_it_has_no_site_packages(tmp_path: Path) -> None:
+    """With the keeper's own interpreter, options and paths; of the packages beside them none is imported."""
     python, *options, _program, here, root, packages = keeper_command(str(tmp_path))
     script = (
-        "import json,sys;sys.path.insert(0,sys.argv[1]);sys.path.append(sys.argv[3]);"
+        "import json,sys;sys.path.insert(0,sys.argv[1]);sys.path.extend(sys.argv[3].split(':'));"
         "from tasks.embedded.engine.argo.resources import manifest_of;before='yaml' in sys.modules;"
-        "print(json.dumps([before,manifest_of('kind: Pod'),'pydantic' in sys.modules]))"
+        "from tasks.embedded.engine.expr.evaluate import evaluate_when;"
+        "print(json.dumps([before,manifest_of('kind: Pod'),evaluate_when(\"'a' =~ 'a'\"),'pydantic' in sys.modules]))"
     )
     argv = [python, *options, script, here, root, packages]
     told = subprocess.run(argv, env=keeper_environment(root), capture_output=True, text=True, check=True)
-    assert json.loads(told.stdout) == [False, {"kind": "Pod"}, False]
+    assert json.loads(told.stdout) == [False, {"kind": "Pod"}, True, False]
 
 
 _ODD = "ab -:#{}[]'\"\n\t|>&*!%@`,?0.1e_~"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks.embedded.engine.argo.names import fnv32a
 from tasks.embedded.engine.argo.state import PodFacts
+from tasks.embedded.layout import PARAMETER_LIMIT_BYTES, output_values
 from tests.support.fakes.workflow_simulator import (
     World,
     arguments,
@@ -72,6 +74,17 @@ def test_a_missing_output_is_an_error_unless_it_has_a_default() -> None:
     world = World(workflow("t", templates=[template(default="d")]), ends)
     world.run()
     assert world.nodes["wf"]["outputs"]["parameters"] == [{"name": "v", "value": "d"}]
+
+
+def test_a_file_that_no_parameter_can_hold_is_an_error_and_never_cut(tmp_path: Path) -> None:
+    (tmp_path / "v").write_text("x" * (PARAMETER_LIMIT_BYTES + 1))
+    left = json.loads(output_values('{"o": "v", "none": "x"}', lambda path: str(tmp_path / path), None))
+    assert left == {"outputs": {"o": None, "none": None}, "result": None, "too_large": {"o": PARAMETER_LIMIT_BYTES + 1}}
+    outputs = {"parameters": [{"name": "o", "valueFrom": {"path": "/v", "default": "none"}}]}
+    facts = PodFacts("Succeeded", exit_code=0, outputs=left["outputs"], too_large=left["too_large"])
+    world = World(workflow("t", templates=[container("t", outputs=outputs)]), lambda pod: facts)
+    world.run()
+    assert (world.phase, "the file /v holds 1048577 bytes" in world.message) == ("Error", True)
 
 
 def test_outputs_of_nested_templates_come_from_their_steps() -> None:
