@@ -112,9 +112,14 @@ def read_lines(name: str, texts: Iterable[str], clock: Clock | None = None, firs
     `texts` have no line ends; `clock` completes time stamps without a year (None: one of its own); `first` is the
     number of the first line.
     """
+    return read_numbered(name, enumerate(texts, first), clock)
+
+
+def read_numbered(name: str, numbered: Iterable[tuple[int, str]], clock: Clock | None = None) -> Iterator[LogLine]:
+    """The same of lines with their numbers."""
     place, clock = place_of(name), clock or Clock()
     at: float | None = None
-    for number, raw in enumerate(texts, first):
+    for number, raw in numbered:
         text = uncoloured(raw[:MAX_LINE_CHARACTERS])
         at = stamp(text, clock) or at
         node, source = place.node, place.source

@@ -43,8 +43,7 @@ _BEGINS = re.compile(
     r"partitioning|fetching|importing|registering|syncing|synchronizing|broadcasting)\b|"
     r"(?:\.{3}|\u2026)\W{0,3}$|\bInit START\b|"
     r"\b[NR]CCL (?:INFO (?:Bootstrap|NET/|Using|cuda\w{0,9}Version|Channel|comm |ncclCommInit)|version)|"
-    r"^\W{0,8}(?:distributed |accelerator |launch\w{0,3} )?"
-    r"(?:rank|world[ _]size|local[ _]rank|device|gpu|seed|backend|master[ _]\w{4})\b"
+    r"\bworld[ _]size\b[ :=]{1,3}\d"
 )
 """What programs say as they begin something, before they have done it."""
 _BEGUN = re.compile(
@@ -148,9 +147,14 @@ def or_healthy(weighed: Weighing, lines: Sequence[LogLine]) -> Weighing:
     return Weighing(FaultClass.NONE, confidence, weighed.alternatives, (), weighed.others)
 
 
+def _of_machine(line: LogLine) -> bool:
+    """True for lines of kernels and clusters, which begin much and say nothing of a program."""
+    return line.source in ("kernel", "event") or line.text.startswith(("NVRM:", "[drm"))
+
+
 def _only_begun(lines: Sequence[LogLine]) -> bool:
     """True where few lines stand there, the last begins something, and none says that anything was done."""
-    if len(lines) not in FEW_LINES or any(line.source in ("kernel", "event") for line in lines):
+    if len(lines) not in FEW_LINES or any(_of_machine(line) for line in lines):
         return False
     texts = [line.text[:SOFTLY_CHARACTERS] for line in lines]
     return _BEGINS.search(texts[-1]) is not None and not any(_BEGUN.search(text) for text in texts)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from flows.decisions.diagnosis.files import read_lines, without_hosts
+from flows.decisions.diagnosis.files import read_numbered, without_hosts
 from flows.decisions.diagnosis.lines import Clock
+from flows.decisions.diagnosis.pasted import relined
 from flows.decisions.diagnosis.significance import SignificanceIndex, readable
 from flows.decisions.diagnosis.skim import Learning, Skimmer
 from workflows.model.attempt import Evidence, LogLine, Signal
@@ -116,7 +117,7 @@ def evidence_from(selections: Iterable[Selection]) -> Evidence:
     for kept in selections:
         quoted = _quoted(kept)
         read = (
-            read_lines(kept.name, [text[quoted:] for text in texts] if quoted else texts, clock, first)
+            read_numbered(kept.name, relined([text[quoted:] for text in texts] if quoted else texts, first), clock)
             for first, texts in kept.runs
         )
         files.append(list(without_hosts(chain.from_iterable(read))))

@@ -422,7 +422,10 @@ def _bytes(piece: Piece) -> int:
 
 
 def _short(line: bytes) -> bytes:
-    """A line of bounded length: what a progress bar showed last, else the beginning."""
+    """A line of bounded length: what a progress bar showed last, else its beginning and its end."""
     if len(line) <= MAX_LINE_CHARACTERS:
         return line
-    return line.rstrip(b"\r").rsplit(b"\r", 1)[-1][:MAX_LINE_CHARACTERS]
+    line = line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
+    if len(line) <= MAX_LINE_CHARACTERS:
+        return line
+    return line[: MAX_LINE_CHARACTERS // 4] + line[-(MAX_LINE_CHARACTERS - MAX_LINE_CHARACTERS // 4) :]

@@ -1,10 +1,16 @@
-"""Failures that leave no proper ending: torn tracebacks, launchers' sweeps, numbers beyond all measure."""
+"""Failures that leave no proper ending: torn tracebacks, launchers' sweeps, numbers beyond all measure; and logs as
+people paste them: broken, glued, quoted, with escaped line ends."""
 
 from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
 
 import pytest
 
 from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
+from flows.decisions.diagnosis.pasted import relined
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 
@@ -106,3 +112,97 @@ def test_a_journals_date_in_brackets_is_followed_by_the_host() -> None:
         name="dmesg.log",
     )
     assert (found.fault_class, found.culprits) == (F.THERMAL_POWER, (("gpu-7", None),))
+
+
+FABRIC = (
+    "gpu-1:211:400 [0] NCCL INFO Using network IB",
+    "gpu-1:211:400 [0] transport/net_ib.cc:94 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<41351> with"
+    " status=12 opcode=0 len=0 vendor err 129 (Recv)",
+    "gpu-1:211:400 [0] NCCL INFO transport/net.cc:1034 -> 6",
+    "gpu-1:211:400 [0] NCCL INFO proxy.cc:694 -> 6",
+    "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:328, remote"
+    " process exited or there was a network error, NCCL version 2.21.5",
+)
+GLOO = (
+    "INFO:root:rank 3 joins the gang of 8",
+    "Traceback (most recent call last):",
+    '  File "/work/train.py", line 88, in main',
+    "    dist.all_reduce(total)",
+    '  File "/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2501, in all_reduce',
+    "    work.wait()",
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv "
+    "operation to complete",
+)
+SHAPES = (
+    "2026-02-03 10:00:01,120 - trainer - INFO - model has 124,000,000 parameters, 12 layers and 12 heads",
+    "Traceback (most recent call last):",
+    '  File "/work/train.py", line 88, in main',
+    "    loss = model(batch)",
+    '  File "/work/model.py", line 12, in forward',
+    "    return self.head(x)",
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x768 and 1024x50257)",
+)
+HEALTHY = tuple(
+    f" iteration {step:8d}/    5000 | elapsed time per iteration (ms): 6120.4 | learning rate: 1.5E-04 | global batch "
+    f"size: 256 | lm loss: {3.0 - step / 100:.6E} | loss scale: 1.0 | grad norm: 0.412 |"
+    for step in range(1, 9)
+)
+LOGS = {F.FABRIC: FABRIC, F.COLLECTIVE_TIMEOUT: GLOO, F.USER_CODE: SHAPES, F.NONE: HEALTHY}
+
+
+def broken(texts: tuple[str, ...], width: int) -> tuple[str, ...]:
+    return tuple(text[start : start + width] for text in texts for start in range(0, len(text), width))
+
+
+def in_words(texts: tuple[str, ...], width: int) -> tuple[str, ...]:
+    return tuple(part for text in texts for part in textwrap.wrap(text, width, replace_whitespace=False))
+
+
+PASTED: dict[str, Callable[[tuple[str, ...]], tuple[str, ...]]] = {
+    "80 columns": lambda texts: broken(texts, 80),
+    "100 columns": lambda texts: broken(texts, 100),
+    "broken between words": lambda texts: in_words(texts, 90),
+    "one line": lambda texts: (" ".join(texts),),
+    "one line without gaps": lambda texts: ("".join(texts),),
+    "escaped": lambda texts: ("\\n".join(texts),),
+    "a JSON text": lambda texts: (json.dumps("\n".join(texts)),),
+    "a list of texts": lambda texts: tuple(f"    '{text}'," for text in texts),
+    "quoted": lambda texts: tuple(f"> {text}" for text in texts),
+}
+
+
+@pytest.mark.parametrize("kind", LOGS)
+@pytest.mark.parametrize("paste", PASTED.values(), ids=PASTED)
+def test_a_log_is_read_as_it_was_printed_however_it_was_pasted(
+    paste: Callable[[tuple[str, ...]], tuple[str, ...]], kind: FaultClass
+) -> None:
+    assert said(*LOGS[kind]).fault_class is kind
+    assert said(*paste(LOGS[kind])).fault_class is kind
+
+
+def test_one_line_that_is_broken_in_two_is_joined_where_both_say_more_than_each() -> None:
+    halves = (
+        "NET/IB : Got completion from peer 10.0.0.2<41351> with",
+        "status=12 opcode=0 len=0 vendor err 129 (Recv)",
+    )
+    assert relined(halves, 7) == [(7, " ".join(halves))]
+    assert said(*halves).fault_class is F.FABRIC
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (
+            "NAME      STATUS     AGE   VERSION",
+            "gpu-01    NotReady   72d   v1.20.6",
+            "gpu-02    Ready      72d   v1.20.6",
+        ),
+        ("{'loss': 2.31, 'epoch': 0.1}", "{'loss': 2.30, 'epoch': 0.2}", "{'loss': 2.29, 'epoch': 0.3}"),
+        ("=" * 80, "a title", "=" * 80, "a line below it"),
+        FABRIC,
+        GLOO,
+        HEALTHY,
+    ],
+)
+def test_a_log_as_it_was_printed_is_left_alone(texts: tuple[str, ...]) -> None:
+    assert relined(texts) == list(enumerate(texts, 1))
