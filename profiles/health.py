@@ -48,6 +48,9 @@ class HealthValues(Value):
     """The periodic checks, which are also what is meant where a client names none."""
     pcie_gbs: PositiveCount = 4
     """GB/s between host and GPU at which a link counts as bad, as Autopilot's `PCIeBW`."""
+    gpus: Count = 0
+    """GPUs that each watched node should have; one that is gone is lost, even where its bus shows it no longer. 0: as
+    many as bus, driver and tools ever showed since the daemon began."""
     port: int = Field(default=3333, ge=1024, le=65535)
     """Port of the health checks."""
     compatible: bool = False

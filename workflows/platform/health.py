@@ -275,6 +275,7 @@ def options(values: HealthValues) -> Options:
         checks=",".join(values.checks),
         label=values.write_labels,
         compatible=values.compatible,
+        gpus=values.gpus,
     )
 
 

@@ -126,7 +126,9 @@ def nvidia_tools(node: VirtualNode, hardware: HardwareProfile, answers: dict[str
         "nvlink -e": Said(nvlink(name, "-e", gpus=count)),
         "-L": Said("".join(f"GPU {index}: {XML[name][1]} (UUID: GPU-{index})\n" for index in range(count))),
         "--query-compute-apps=pid --format=csv,noheader,nounits": Said(""),
-        "--query-gpu=memory.used --format=csv,noheader,nounits": Said("1\n" * count),
+        "--query-gpu=pci.bus_id,memory.used --format=csv,noheader,nounits": Said(
+            "".join(f"0000{address(index).upper()}, 1\n" for index in range(count))
+        ),
     }
     node.tool("nvidia-smi", {**told, **(answers or {})})
 

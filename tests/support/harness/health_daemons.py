@@ -271,15 +271,16 @@ def made(
     label: bool = True,
     nodes: Nodes | None = None,
     compatible: bool = False,
+    expected: int = 0,
     **plan: Any,
 ) -> Made:
-    """A daemon; its rounds are made by hand."""
+    """A daemon; its rounds are made by hand. `expected`: GPUs that the node should have."""
     said: list[str] = []
     api: Any = cluster
     told = nodes or ConfiguredNodes([*peers, Peer(node, "127.0.0.1")])
     planned = Plan(node, **plan)
     marks = NodeLabels(node, api if label else None, planned.fatal, planned.periodic, said.append)
-    tools = Tools(run=run or execute)
+    tools = Tools(expected, run or execute)
     daemon = Daemon(planned, tools, told, api, hold or NoHold(), marks=marks, say=said.append)
     pages = Pages(daemon, Fleet(node, told, daemon.report, TOKEN), Gate(TOKEN, compatible), TOKEN, "a CPU")
     return Made(daemon, pages, said)

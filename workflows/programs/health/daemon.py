@@ -14,8 +14,9 @@ from functools import partial
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from workflows.programs.health import node_checks
+from workflows.programs.health.diagnostic import DEADLINES, FATAL, dcgm
 from workflows.programs.health.gpu_checks import CHECKS as GPU_CHECKS
-from workflows.programs.health.gpu_checks import DEADLINES, FATAL, LOADING, GpuLimits, Tools, dcgm
+from workflows.programs.health.gpu_checks import LOADING, GpuLimits, Tools
 from workflows.programs.health.kubernetes import Api, ApiError, Hold, node_hold, owner_of
 from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.peers import LookupFailedError, Nodes, by_node, gpus_asked, pods_on
@@ -134,7 +135,8 @@ class Daemon:
             wanted += self.nodes.labelled(status.nodelabel) if status.nodelabel != NONE else ()
         except LookupFailedError as error:
             return Result("ping", UNKNOWN, str(error))
-        if not wanted and status.job == status.nodelabel == NONE:
+        nobody_named = not wanted and status.job == status.nodelabel == NONE
+        if nobody_named or (wanted and set(wanted) == {own}):  # alone in the question: then everybody is the other side
             there = [one for one in peers.values() if one.host]
             targets = node_checks.targets_of(node_checks.choose_peers(there, own, self.plan.ping_peers, self._round))
         else:

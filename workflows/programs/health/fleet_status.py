@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 
-from workflows.programs.health.gpu_checks import DEADLINES
+from workflows.programs.health.diagnostic import DEADLINES
 from workflows.programs.health.peers import LookupFailedError, Nodes, Peer, PeerResponse, by_node, fetch
 from workflows.programs.health.query import NONE, Status, remote_query
 from workflows.programs.health.results import (

@@ -1,24 +1,27 @@
-"""Checks of the node daemon on GPUs: PCIe bandwidth, remapped rows, slow-downs, memory, arithmetic, and diagnostics.
+"""Checks of the node daemon on GPUs: PCIe bandwidth, remapped rows, slow-downs, memory and arithmetic.
 
 AMD and NVIDIA alike, by the vendor's tool or our own probe. Tools report a whole GPU's counters also where it is split
-(MIG), so a split GPU is judged by them like any other. The diagnostic has levels 1 to 4: DCGM on NVIDIA, AGFHC or RVS
-on AMD; a list of words says which of its failures make a node unfit (EVICT).
+(MIG), so a split GPU is judged by them like any other.
 
-The expected number of GPUs comes from the node itself (its bus, or the daemon's flags), never from an assumption: a GPU
-that no tool reports leaves a check unknown.
+The expected number of GPUs comes from the daemon's flags or the node itself (its bus, its driver, whatever it showed
+before), never from an assumption. A GPU that a whole list leaves out is lost, which is a failure of that GPU by its own
+number; one of which a list that broke off does not tell is unknown.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from workflows.programs.health.gpu_places import GpuList, Places, listing_of, placed
 from workflows.programs.health.results import DeviceResult, Result, values_line
-from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.parsers.gpu_models import lacks
+from workflows.programs.parsers.text import ParsedOutput, Reading, is_absent
 from workflows.programs.probes.call import Call, execute
-from workflows.programs.probes.gpu_count import MAKERS, on_bus
+from workflows.programs.probes.gpu_count import MAKERS, NVIDIA_GPUS, address, on_bus
+from workflows.programs.probes.node import listed
 from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, worst
 from workflows.programs.runtime.bounded import SharedResult
 
@@ -56,7 +59,9 @@ class Gpus:
     vendor: str
     """`nvidia`, `amd`, or "" where there is neither GPU nor tool."""
     expected: int
-    """As many as the flags say, or else as the bus shows; 0: not known."""
+    """As many as the flags say, or else as it ever showed; 0: not known."""
+    known: Tuple[str, ...] = ()
+    """Addresses of all that it ever showed: on the bus, to the driver, to a tool."""
 
 
 class Tools:
@@ -68,15 +73,46 @@ class Tools:
     def __init__(self, expected: int = 0, run: Execute = execute) -> None:
         self._expected, self._run = expected, run
         self._once = SharedResult()
+        self._seen: Dict[str, None] = {}
         self.model = ""
         """Product name of the GPUs, once a tool has printed it."""
 
     def gpus(self) -> Gpus:
         """Whose GPUs these are, and how many."""
-        counts = {vendor: len(on_bus(vendor)) for vendor in MAKERS}
-        there = [vendor for vendor, count in counts.items() if count]
+        shown = {vendor: [address(one) for one in on_bus(vendor)] for vendor in MAKERS}
+        shown["nvidia"] += [address(one) for one in listed(NVIDIA_GPUS)]
+        there = [vendor for vendor, places in shown.items() if places]
         vendor = there[0] if there else next((one for one in TOOLS if tool_of(one)), "")
-        return Gpus(vendor, self._expected or counts.get(vendor, 0))
+        known = tuple(sorted({*filter(None, shown.get(vendor, ())), *self._seen}))
+        return Gpus(vendor, self._expected or len(known), known)
+
+    def places(self, parsed: ParsedOutput, gpus: Gpus) -> Places:
+        """Which GPU each key of the readings is, by its place, and which ones are gone."""
+        listing = listing_of(parsed)
+        counted = next((one.value for one in parsed.readings if one.quantity == "gpu_count" and one.value), 0.0)
+        expected = max(gpus.expected, int(counted or 0))
+        short = len(listing.keys) < max(expected, len(gpus.known))
+        if short and not listing.places and gpus.vendor == "amd":
+            listing = replace(listing, places=self._amd_places())
+        self._seen.update(dict.fromkeys((*listing.places.values(), *filter(address, listing.lost))))
+        return placed(listing, tuple({*gpus.known, *self._seen}), expected)
+
+    def present(self, gpus: Gpus) -> Places:
+        """The same of the vendor's own list: what a library that only counts calls 0, 1, … in that order."""
+        tool = tool_of(gpus.vendor)
+        return self.places(self.call(LISTS[tool]), gpus) if tool else placed(GpuList(()), gpus.known, 0)
+
+    def _amd_places(self) -> Dict[str, str]:
+        tool = tool_of("amd")
+        parsed = self.call(LISTS[tool]) if tool else ParsedOutput()
+        found = {one.subject[4:]: address(one.word) for one in parsed.readings if one.quantity == "bus_address"}
+        return {key: place for key, place in found.items() if place}
+
+    def lacks(self, gpus: Gpus, quantities: Sequence[str]) -> bool:
+        """Whether the model of the GPUs has none of what these quantities tell of; asked only where none was told."""
+        if not self.model and gpus.vendor == "amd" and tool_of("amd") in MODELS:
+            self.call(MODELS[tool_of("amd")])
+        return bool(self.model) and all(lacks(self.model, one) for one in quantities)
 
     def call(self, call: Call, seconds: float = 0.0) -> ParsedOutput:
         """The readings of a tool or of a probe of ours; whatever goes wrong is the reason why there are none."""
@@ -107,33 +143,54 @@ def by_gpu(parsed: ParsedOutput, quantities: Sequence[str]) -> Dict[str, List[Re
     return found
 
 
-def count_of(parsed: ParsedOutput, gpus: Gpus, seen: int) -> int:
-    """How many GPUs must have readings: the most that flags, bus, tool or readings show."""
-    counted = next((one.value for one in parsed.readings if one.quantity == "gpu_count" and one.value), 0.0)
-    return max(gpus.expected, int(counted or 0), seen)
-
-
 def judge_devices(
-    parsed: ParsedOutput, gpus: Gpus, quantities: Sequence[str], judge: Callable[[Reading], Optional[bool]]
+    tools: Tools,
+    parsed: ParsedOutput,
+    gpus: Gpus,
+    quantities: Sequence[str],
+    judge: Callable[[Reading], Optional[bool]],
 ) -> Tuple[Tuple[DeviceResult, ...], str]:
-    """The verdict on each GPU by some of its readings, and why a verdict is unknown.
+    """The verdict on each GPU by some of its readings, and why one is unknown or lost.
 
-    A GPU fails where one reading is bad, passes where all readings are good, and is unknown without any. `judge`
-    returns True for a bad reading, False for a good one, and None for one that does not count.
+    A GPU fails where one reading is bad or the GPU is lost, passes where all readings are good or its model has no such
+    thing, and is unknown without any. `judge` returns True for a bad reading, False for a good one, and None for one
+    that does not count.
     """
-    devices: List[DeviceResult] = []
-    found = by_gpu(parsed, quantities)
-    for index, readings in enumerate(found.values()):
-        bad = [judge(one) for one in readings]
+    places, readings_of = tools.places(parsed, gpus), by_gpu(parsed, quantities)
+    verdicts: Dict[str, str] = {}
+    for key, name in places.names.items():
+        bad = [False if is_absent(one) else judge(one) for one in readings_of.get(key, ())]
         known = [one for one in bad if one is not None]
-        devices.append(DeviceResult(str(index), FAIL if any(known) else PASS if known else UNKNOWN))
-    missing = count_of(parsed, gpus, len(devices)) - len(devices)
-    devices += [DeviceResult(str(len(found) + more), UNKNOWN) for more in range(missing)]
-    unknown = sum(one.verdict == UNKNOWN for one in devices)
+        none_to_tell = not readings_of.get(key) and tools.lacks(gpus, quantities)
+        verdicts[name] = FAIL if any(known) else PASS if known or none_to_tell else UNKNOWN
+    devices = with_the_gone([DeviceResult(name, verdict) for name, verdict in verdicts.items()], places)
     if not devices:
         return (), parsed.unknown or "the tool reports no GPU"
+    unknown = sum(one.verdict == UNKNOWN for one in devices)
     reason = f"{unknown} of {len(devices)} GPUs have no reading" if unknown else ""
-    return tuple(devices), f"{reason}: {parsed.unknown}" if reason and parsed.unknown else reason
+    reason = f"{reason}: {parsed.unknown}" if reason and parsed.unknown else reason
+    return devices, "; ".join(filter(None, (gone_in_words(places), reason)))
+
+
+def with_the_gone(devices: Sequence[DeviceResult], places: Places) -> Tuple[DeviceResult, ...]:
+    """All GPUs in their order; lost ones fail, and those that a list may still have held are unknown."""
+    every = [*devices, *(DeviceResult(name, FAIL, lost=True) for name in places.lost)]
+    every += [DeviceResult(name, UNKNOWN) for name in places.untold]
+    return tuple(sorted(every, key=lambda one: (not one.identity.isdigit(), one.identity.zfill(8))))
+
+
+def gone_in_words(places: Places) -> str:
+    """`GPU 3 is lost: 7 of 8 are listed`; "" where none is."""
+    if not places.lost:
+        return ""
+    numbers = [one for one in places.lost if one.isdigit()]
+    which = f"GPU {', '.join(numbers)}" if numbers else ""
+    more = len(places.lost) - len(numbers)
+    unplaced = f"{more} GPU{'s' * (more > 1)} of which nobody can tell the number" if more else ""
+    listed_ones = len(places.names)
+    every = listed_ones + len(places.lost) + len(places.untold)
+    verb = "is" if len(places.lost) == 1 else "are"
+    return f"{' and '.join(filter(None, (which, unplaced)))} {verb} lost: {listed_ones} of {every} are listed"
 
 
 def flagged(one: Reading) -> Optional[bool]:
@@ -165,19 +222,34 @@ def pciebw(tools: Tools, node: str, limits: GpuLimits) -> Result:
         if one.quantity == "host_to_gpu_bandwidth" and one.value is not None and gpu and gpu[0].isdigit():
             best[int(gpu[0])] = max(one.value, best.get(int(gpu[0]), 0.0))
     # The place nearest to the GPU counts: the host's other side is slower and not the GPU's fault.
-    count = max(count_of(parsed, gpus, len(best)), max(best, default=-1) + 1)
-    devices = tuple(_bandwidth(index, best.get(index), limits.pcie_gb_per_second) for index in range(count))
+    names, places = _numbered(tools, gpus, max(best, default=-1) + 1)
+    rated = [_bandwidth(name, best.get(at), limits.pcie_gb_per_second) for at, name in enumerate(names)]
+    devices = with_the_gone(rated, places)
     low = [
         f"GPU {one.identity} {one.value:.4g} GB/s" for one in devices if one.verdict == FAIL and one.value is not None
     ]
     why = f"below {limits.pcie_gb_per_second:g} GB/s: {', '.join(low)}" if low else ""
+    why = "; ".join(filter(None, (gone_in_words(places), why)))
     return _gpu_result("pciebw", node, devices, why or _missing(devices, parsed), unit="GB/s")
 
 
-def _bandwidth(index: int, value: Optional[float], least: float) -> DeviceResult:
+def _numbered(tools: Tools, gpus: Gpus, count: int) -> Tuple[List[str], Places]:
+    """Numbers of the `count` GPUs that a library sees, in its order, and of those that it left out; and what is gone.
+
+    What is gone is known by the list of the vendor's own tool.
+    """
+    places = tools.present(gpus) if count < max(gpus.expected, len(gpus.known)) else Places({})
+    names = [*places.names.values()]
+    names = names if len(names) >= count else [str(index) for index in range(count)]
+    told = {*names, *places.lost, *places.untold}
+    more = [str(index) for index in range(gpus.expected) if str(index) not in told]
+    return [*names, *more[: max(0, gpus.expected - len(told))]], places
+
+
+def _bandwidth(name: str, value: Optional[float], least: float) -> DeviceResult:
     if value is None:
-        return DeviceResult(str(index), UNKNOWN)
-    return DeviceResult(str(index), FAIL if value < least else PASS, round(value, 3))
+        return DeviceResult(name, UNKNOWN)
+    return DeviceResult(name, FAIL if value < least else PASS, round(value, 3))
 
 
 def _missing(devices: Tuple[DeviceResult, ...], parsed: ParsedOutput) -> str:
@@ -204,7 +276,8 @@ def remapped(tools: Tools, node: str, _: GpuLimits) -> Result:
     if not tool:
         return Result("remapped", UNKNOWN, _no_tool(gpus))
     call, quantities = _REMAPPED[tool]
-    devices, unknown = judge_devices(tools.call(call), gpus, quantities, _umc if tool == "rocm-smi" else flagged)
+    judge_one = _umc if tool == "rocm-smi" else flagged
+    devices, unknown = judge_devices(tools, tools.call(call), gpus, quantities, judge_one)
     lines = (detected(gpus.vendor, devices),) if devices else ()
     return _gpu_result("remapped", node, devices, unknown, lines, "a replaced row or page is pending, or failed")
 
@@ -218,7 +291,7 @@ def gpupower(tools: Tools, node: str, _: GpuLimits) -> Result:
             "gpupower", UNKNOWN, "rocm-smi does not report slow-downs: install amd-smi" if tool else _no_tool(gpus)
         )
     call, quantities = _POWER[tool]
-    devices, unknown = judge_devices(tools.call(call), gpus, quantities, _slowed)
+    devices, unknown = judge_devices(tools, tools.call(call), gpus, quantities, _slowed)
     return _gpu_result("gpupower", node, devices, unknown, (), "the hardware holds clocks down")
 
 
@@ -232,20 +305,23 @@ def gpumem(tools: Tools, node: str, limits: GpuLimits) -> Result:
     unknown = dict.fromkeys(filter(None, (memory.unknown, product.unknown)))
     parsed = ParsedOutput((*memory.readings, *product.readings), "; ".join(unknown))
     found = by_gpu(parsed, ("hbm_bandwidth", "gpu_memory_wrong_bytes", "gemm_wrong_values"))
-    devices = [_memory(index, readings, limits) for index, readings in enumerate(found.values())]
-    devices += [DeviceResult(str(more), UNKNOWN) for more in range(len(devices), count_of(parsed, gpus, len(devices)))]
+    names, places = _numbered(tools, gpus, len(found))
+    readings_of = [*found.values(), *([] for _ in names[len(found) :])]
+    rated = [_memory(name, readings, limits) for name, readings in zip(names, readings_of)]  # noqa: B905 - 3.10
+    devices = with_the_gone(rated, places)
     bad = "; ".join(
         one.line or f"{one.quantity} {one.value:g} of {one.subject}" for one in parsed.readings if _wrong(one, limits)
     )
-    return _gpu_result("gpumem", node, tuple(devices), bad or parsed.unknown or _missing(tuple(devices), parsed))
+    why = "; ".join(filter(None, (gone_in_words(places), bad)))
+    return _gpu_result("gpumem", node, devices, why or parsed.unknown or _missing(devices, parsed))
 
 
-def _memory(index: int, readings: List[Reading], limits: GpuLimits) -> DeviceResult:
+def _memory(name: str, readings: List[Reading], limits: GpuLimits) -> DeviceResult:
     counted = {one.quantity for one in readings if one.value is not None}
     if any(_wrong(one, limits) for one in readings):
-        return DeviceResult(str(index), FAIL)
+        return DeviceResult(name, FAIL)
     whole = {"gpu_memory_wrong_bytes", "gemm_wrong_values"} <= counted
-    return DeviceResult(str(index), PASS if whole else UNKNOWN)
+    return DeviceResult(name, PASS if whole else UNKNOWN)
 
 
 def _wrong(one: Reading, limits: GpuLimits) -> bool:
@@ -281,8 +357,8 @@ def _gpu_result(
     unit: str = "",
 ) -> Result:
     verdict = worst([one.verdict for one in devices])
-    bad = ", ".join(one.identity for one in devices if one.verdict == FAIL)
-    if verdict == FAIL and fault:
+    bad = ", ".join(one.identity for one in devices if one.verdict == FAIL and not one.lost)
+    if bad and fault:
         why = "; ".join(filter(None, (f"GPU {bad}: {fault}", why)))
     result = Result(check, verdict, "" if verdict == PASS else why, devices, unit=unit)
     if not devices:
@@ -314,125 +390,22 @@ _POWER: Mapping[str, Tuple[Call, Tuple[str, ...]]] = {
         AMD_SLOWDOWNS,
     ),
 }
+LISTS: Mapping[str, Call] = {
+    "nvidia-smi": NVIDIA_QUERY,
+    "amd-smi": Call(0, command=("amd-smi", "list", "--json"), parser="amd-smi", deadline_seconds=SMI_SECONDS),
+    "rocm-smi": Call(0, command=("rocm-smi", "--showbus", "--json"), parser="rocm-smi", deadline_seconds=SMI_SECONDS),
+}
+"""What lists all GPUs with their addresses."""
+MODELS: Mapping[str, Call] = {
+    "amd-smi": Call(
+        0, command=("amd-smi", "static", "--asic", "--json"), parser="amd-smi", deadline_seconds=SMI_SECONDS
+    ),
+    "rocm-smi": Call(
+        0, command=("rocm-smi", "--showproductname", "--json"), parser="rocm-smi", deadline_seconds=SMI_SECONDS
+    ),
+}
+"""What tells the model, where the tool does not print it beside everything else."""
 Check = Callable[[Tools, str, GpuLimits], Result]
 CHECKS: Mapping[str, Check] = {"pciebw": pciebw, "remapped": remapped, "gpupower": gpupower, "gpumem": gpumem}
 LOADING = ("pciebw", "gpumem", "dcgm")
 """They load GPUs and take turns."""
-
-
-DEADLINES: Mapping[int, float] = {1: 120.0, 2: 420.0, 3: 2700.0, 4: 10800.0}
-"""DCGM says: seconds, 2 min, 15 min, 1 to 2 h; half as much again and more, for many GPUs."""
-FATAL: Tuple[str, ...] = ("PCIe", "NVLink", "ECC", "GPU Memory")
-"""Autopilot's list: a failed test whose name holds one of them makes the node unfit."""
-_JUDGED = ("dcgm_test", "agfhc_test", "agfhc_result", "gpu_memory_test", "pcie_test")
-_SUBJECT = re.compile(r"(gpu|cpu) ([0-9A-Za-z]{1,12}(?:[, ]{1,2}[0-9]{1,4})*)(?: (.{1,80}))?")
-
-
-def dcgm(tools: Tools, node: str, level: int, paths: Sequence[str] = ()) -> Result:
-    """The diagnostic of one level, from 1 (seconds) to 4 (hours).
-
-    `paths` (`top.category.test`) limits which tests count; empty: all.
-    """
-    gpus = tools.gpus()
-    if not gpus.vendor:
-        return _answer(node, level, UNKNOWN, NO_GPU)
-    call = call_of(gpus.vendor, level)
-    if call is None:
-        return _counters(tools, node, level, gpus)
-    parsed = tools.call(call)
-    wanted = {unified(one.rpartition(".")[2]) for one in paths}
-    tests = [one for one in parsed.readings if one.said or one.quantity in _JUDGED]
-    if wanted:
-        tests = [one for one in tests if unified(tool_test_of(one)) in wanted]
-        parsed = ParsedOutput(tuple(tests), parsed.unknown if not tests else _skipped(tests))
-    return judge(node, level, tests, parsed.unknown)
-
-
-def judge(node: str, level: int, tests: Sequence[Reading], unknown: str) -> Result:
-    """Fail where one test failed; pass only where all of them passed and nothing is missing."""
-    failed = [one for one in tests if one.said == "fail"]
-    if failed:
-        why = "; ".join(dict.fromkeys(one.line.strip() or one.subject for one in failed))
-        return _answer(node, level, FAIL, why, failing(failed))
-    neither = [one for one in tests if not one.said]
-    if not tests:
-        return _answer(node, level, UNKNOWN, unknown or "no test was reported")
-    if neither or unknown:
-        said = "; ".join(one.line.strip() for one in neither[:4])
-        return _answer(node, level, UNKNOWN, unknown or f"{len(neither)} of {len(tests)} tests did not pass: {said}")
-    return _answer(node, level, PASS, "")
-
-
-def _skipped(tests: Sequence[Reading]) -> str:
-    skipped = sum(one.word.startswith("Skip") for one in tests)
-    return f"{skipped} of {len(tests)} results are of tests that were skipped" if skipped else ""
-
-
-def call_of(vendor: str, level: int) -> Optional[Call]:
-    """What runs this level; None where the vendor's counters stand for it."""
-    seconds = DEADLINES[level]
-    if vendor == "nvidia":
-        command = ("dcgmi", "diag", "-j", "-r", str(level))
-        return Call(0, command=command, parser="dcgm-diag", deadline_seconds=seconds)
-    if level == 1:
-        return None
-    if shutil.which("agfhc"):
-        return Call(0, command=("agfhc", "-r", f"all_lvl{level}"), parser="agfhc", deadline_seconds=seconds)
-    return Call(0, command=("rvs", "-r", str(level)), parser="rvs", deadline_seconds=seconds)
-
-
-def _counters(tools: Tools, node: str, level: int, gpus: Gpus) -> Result:
-    """Level 1 on AMD: no memory error that nobody corrected (its own suites begin at minutes of load)."""
-    tool = tool_of(gpus.vendor)
-    commands = {"amd-smi": ("amd-smi", "metric", "--ecc", "--json"), "rocm-smi": ("rocm-smi", "--showrasinfo", "all")}
-    if not tool:
-        return _answer(node, level, UNKNOWN, "amd-smi and rocm-smi are not installed in this image")
-    parsed = tools.call(Call(0, command=commands[tool], parser=tool, deadline_seconds=SMI_SECONDS))
-    devices, unknown = judge_devices(parsed, gpus, ("ecc_uncorrectable",), flagged)
-    bad = [
-        (gpu, readings)
-        for gpu, readings in by_gpu(parsed, ("ecc_uncorrectable",)).items()
-        if any(map(flagged, readings))
-    ]
-    if bad:
-        why = "; ".join(one.line.strip() for _, readings in bad for one in readings if flagged(one))
-        return _answer(node, level, FAIL, why, ("ecc." + ".".join(gpu for gpu, _ in bad),))
-    return _answer(node, level, UNKNOWN if unknown or not devices else PASS, unknown)
-
-
-def _answer(node: str, level: int, verdict: str, why: str, failed: Tuple[str, ...] = ()) -> Result:
-    host = (f"Host {node}",) if verdict == FAIL else ()
-    return Result("dcgm", verdict, why, (), host, "", level, failed)
-
-
-def tool_test_of(one: Reading) -> str:
-    """Name of the test that a reading is about."""
-    hit = _SUBJECT.fullmatch(one.subject)
-    return (hit.group(3) or one.quantity) if hit else one.subject or one.quantity
-
-
-def failing(failed: Sequence[Reading]) -> Tuple[str, ...]:
-    """Failed tests with their GPUs: `pcie.3`, `gpu_memory.0.5`."""
-    found: Dict[str, List[str]] = {}
-    for one in failed:
-        hit = _SUBJECT.fullmatch(one.subject)
-        gpus = re.split(r"[, ]+", hit.group(2)) if hit else []
-        found.setdefault(unified(tool_test_of(one)), []).extend(gpus)
-    return tuple(".".join([name, *dict.fromkeys(gpus)]) for name, gpus in found.items())
-
-
-def unified(text: str) -> str:
-    """Names as labels and lists write them: lower case, underscores."""
-    return re.sub(r"[/|\s]+", "_", text.strip().lower())
-
-
-def fatal_words(text: str) -> Tuple[str, ...]:
-    """The words of `DCGM_FATAL_ERRORS`, with commas between them; empty: the usual list."""
-    words = tuple(one.strip() for one in text.split(",") if one.strip())
-    return words or FATAL
-
-
-def is_fatal(failed: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether one of the failed tests makes the node unfit."""
-    names = [one.partition(".")[0] for one in failed]
-    return any(unified(word) in name for word in words for name in names)

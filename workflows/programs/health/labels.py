@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, cast
 
-from workflows.programs.health.gpu_checks import is_fatal
+from workflows.programs.health.diagnostic import is_fatal
 from workflows.programs.health.kubernetes import Api, ApiError, node_path
 from workflows.programs.health.query import LEVELS
 from workflows.programs.health.results import Result

@@ -19,8 +19,9 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, TextIO
 
 from workflows.programs.health import iperf
 from workflows.programs.health.daemon import Daemon, Plan
+from workflows.programs.health.diagnostic import fatal_words
 from workflows.programs.health.fleet_status import Fleet
-from workflows.programs.health.gpu_checks import GpuLimits, Tools, cpu_model, fatal_words
+from workflows.programs.health.gpu_checks import GpuLimits, Tools, cpu_model
 from workflows.programs.health.kubernetes import ACCOUNT, Api, Hold, NoHold, TaintHold, api_from, iso, owner_of
 from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.node_checks import CLASS

@@ -70,6 +70,8 @@ class DeviceResult:
     verdict: str
     value: Optional[float] = None
     """The figure in the check's unit; None where there is none."""
+    lost: bool = False
+    """The node has no longer got it."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,9 @@ def result_to_json(result: Result) -> Dict[str, Any]:
     """One check in the typed answer."""
     plain = asdict(result)
     del plain["kept"]
+    for device in plain["devices"]:
+        if not device["lost"]:
+            del device["lost"]
     plain["text"] = text_of(result)
     return plain
 

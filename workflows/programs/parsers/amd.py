@@ -60,6 +60,8 @@ AMD_SMI_FIGURES: Mapping[str, Tuple[str, str]] = {
 """A path -> (quantity, what is added to the subject)."""
 AMD_SMI_WORDS: Mapping[str, str] = {
     "asic/market_name": "product_name",
+    "bdf": "bus_address",
+    "bus/bdf": "bus_address",
     "driver/version": "driver_version",
     "vbios/version": "vbios_version",
     "ifwi/version": "vbios_version",
@@ -228,6 +230,7 @@ ROCM_SMI_WORDS: Mapping[str, str] = {
     "vbios version": "vbios_version",
     "driver version": "driver_version",
     "card series": "product_name",
+    "pci bus": "bus_address",
     "device name": "product_name",
     "memory partition": "memory_partition",
     "compute partition": "compute_partition",

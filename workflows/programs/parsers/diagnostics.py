@@ -14,7 +14,7 @@ that of `[GPU:: 28851]` and the older one of bare numbers.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from workflows.programs.parsers.text import (
     ParsedOutput,
@@ -35,6 +35,11 @@ from workflows.programs.parsers.text import (
 TOOL = "dcgmi diag"
 ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 DCGM_RESULTS: Mapping[str, str] = {"pass": "pass", "passed": "pass", "fail": "fail", "failed": "fail"}
+SETTINGS = ("environment variables", "environmental variables", "persistence mode", "graphics processes")
+"""Tests of how a node is set up, by DCGM's names: what they warn of is no fault of its hardware."""
+HARMLESS = frozenset(("monitor", "config"))
+"""Severities of a warning that ask for nothing of the hardware."""
+_SETTING = re.compile(r"environment variable|persistence mode|graphics process", re.IGNORECASE)
 SEVERITIES: Mapping[int, str] = {1: "monitor", 2: "isolate", 3: "unknown", 4: "triage", 5: "config", 6: "reset"}
 """DCGM 4's `error_severity`: `config` is a setting of the node, not its hardware."""
 _ROW = re.compile(r"\|([^|]{1,60})\|([^|]{0,200})\|")
@@ -81,7 +86,18 @@ def _json_test(results: ToolReadings, test: Dict[str, Any]) -> None:
         severities = sorted({severity for one in as_list(result.get("warnings")) if (severity := _severity(one))})
         word = ", ".join([status, *severities])
         line = "; ".join([f"{name}: {status}", *warnings])
-        results.word("dcgm_test", word, f"{_who(result)} {name}".strip(), line, DCGM_RESULTS.get(status.lower(), ""))
+        said = DCGM_RESULTS.get(status.lower(), "") or _warned(name, status, severities, warnings)
+        results.word("dcgm_test", word, f"{_who(result)} {name}".strip(), line, said)
+
+
+def _warned(name: str, status: str, severities: Sequence[str], warnings: Sequence[str]) -> str:
+    """`pass` where all that DCGM warns of is how the node is set up; else it neither passes nor fails."""
+    if not status.startswith("Warn"):
+        return ""
+    if severities:
+        return "pass" if HARMLESS.issuperset(severities) else ""
+    about_settings = bool(warnings) and all(map(_SETTING.search, warnings))
+    return "pass" if about_settings or name.lower() in SETTINGS else ""
 
 
 def _who(result: Dict[str, Any]) -> str:
@@ -103,7 +119,7 @@ def _skipped(results: ToolReadings) -> None:
     if skipped:
         results.note(f"{skipped} of {len(results.readings)} results are of tests that were skipped")
     tests = (one for one in results.readings if one.quantity == "dcgm_test")
-    warned = next((one for one in tests if one.word.startswith("Warn")), None)
+    warned = next((one for one in tests if one.word.startswith("Warn") and not one.said), None)
     if warned is not None:
         results.note(f"DCGM neither passes nor fails {warned.subject}: {warned.line}"[:200])
 
@@ -138,12 +154,13 @@ def _table_test(results: ToolReadings, name: str, result: str, test: str, line: 
     entity = _ENTITY.fullmatch(result)
     if name and hit:
         whom = _whom(hit.group(2) or "")
-        verdict = DCGM_RESULTS.get(hit.group(1).lower(), "")
+        verdict = DCGM_RESULTS.get(hit.group(1).lower(), "") or _warned(name, hit.group(1), (), ())
         results.word("dcgm_test", hit.group(1), f"{whom} {name}".strip(), line, verdict)
         return name
     if not name and entity and test:
         subject = f"{entity.group(1).lower()} {int(entity.group(2))} {test}"
-        results.word("dcgm_test", entity.group(3), subject, line, DCGM_RESULTS.get(entity.group(3).lower(), ""))
+        verdict = DCGM_RESULTS.get(entity.group(3).lower(), "") or _warned(test, entity.group(3), (), ())
+        results.word("dcgm_test", entity.group(3), subject, line, verdict)
     return test
 
 

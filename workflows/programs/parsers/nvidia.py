@@ -4,9 +4,8 @@ Text and XML contain the same sections, so both become paths (`ecc_errors/volati
 is read line by line, as the tool prints it, so that a truncated document still gives what is above the break. Formats:
 drivers 430 to 580, from the samples and NVIDIA's own description of the fields.
 
-`--query-gpu=… --format=csv` is read with or without `nounits`, but never without its header line. `nvlink -s` gives
-state and speed of each link, `nvlink -e` its error counters; formats: drivers 450 to 580; the counters of
-fifth-generation links have other names than the earlier ones.
+`--query-gpu=… --format=csv` is read with or without `nounits`, but never without its header line. `nvlink` is read by
+the module of that name. N/A is a reading where the GPU's model has no such thing (`gpu_models`), else it is none.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from workflows.programs.parsers.gpu_models import lacks
+from workflows.programs.parsers.nvlink import is_nvlink, parse_nvlink
 from workflows.programs.parsers.text import (
     ParsedOutput,
     ToolReadings,
     amount,
     close_readings,
-    figure,
     is_no_figure,
     measure,
     whole_lines,
@@ -120,7 +120,7 @@ def parse_csv(lines: List[str], text: str, cut: bool) -> ParsedOutput:
         if not columns:
             columns, header = _columns(line) if "," in line else [], line
             continue
-        if line == header:
+        if line == header or _lost(results, line):
             continue
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) == len(columns):
@@ -133,7 +133,10 @@ def parse_csv(lines: List[str], text: str, cut: bool) -> ParsedOutput:
 def _row(results: ToolReadings, columns: List[Tuple[str, str]], cells: List[str], line: str) -> None:
     by_name: Dict[str, str] = {name: cell for (name, _), cell in zip(columns, cells)}  # noqa: B905  (3.9)
     subject = next((f"gpu {by_name[name].lower()}" for name in SUBJECTS if by_name.get(name)), "")
+    model = next((cell for name, cell in by_name.items() if CSV_WORDS.get(name) == "product_name"), "")
     for (name, unit), cell in zip(columns, cells):  # noqa: B905  (3.9)
+        if is_no_figure(cell):
+            _nothing(results, name, model, subject, line)
         if name in CSV_WORDS:
             results.word(CSV_WORDS[name], cell, "" if name == "driver_version" else subject, line)
             if name == "mig.mode.current" and cell == "Enabled":
@@ -144,6 +147,14 @@ def _row(results: ToolReadings, columns: List[Tuple[str, str]], cells: List[str]
             results.flag("gpu_recovery_needed", cell != "None", cell, subject, line)
         elif not is_no_figure(cell):
             _figure(results, name, unit, cell, subject, line)
+
+
+def _nothing(results: ToolReadings, name: str, model: str, subject: str, line: str) -> None:
+    """A field without a figure: the model has no such thing, or nothing is known."""
+    quantity, more = _quantity(name)
+    quantity = quantity or CSV_WORDS.get(name) or CSV_FLAGS.get(name)
+    if quantity is not None and lacks(model, quantity):
+        results.absent(quantity, subject + more, line)
 
 
 def _figure(results: ToolReadings, name: str, unit: str, cell: str, subject: str, line: str) -> None:
@@ -167,56 +178,6 @@ def _quantity(name: str) -> Tuple[Optional[str], str]:
     quantity = "ecc_uncorrectable" if ecc.group(1) else "ecc_correctable"
     part = ecc.group(3)
     return quantity + ("_lifetime" if ecc.group(2) == "aggregate" else ""), "" if part == "total" else f" {part}"
-
-
-_NVLINK_GPU = re.compile(r"GPU ([0-9]{1,4}): (.{1,200}?)(?: \(UUID: ([^)]{1,80})\))?")
-_STATE = re.compile(r"Link ([0-9]{1,3}): (?:([0-9.]{1,12}) GB/s|<inactive>|(inactive))")
-_ERRORS = re.compile(r"Link ([0-9]{1,3}): ([A-Za-z][\w ./()-]{2,80}?)(?: Count)?: (\S{1,40})")
-
-
-def is_nvlink(lines: List[str]) -> bool:
-    """Whether these are GPUs with links below them."""
-    heads = [line.strip() for line in lines[:40]]
-    return any(_NVLINK_GPU.fullmatch(line) for line in heads) and any(line.startswith("Link ") for line in heads)
-
-
-def parse_nvlink(lines: List[str], text: str, cut: bool) -> ParsedOutput:
-    """Readings: `nvlink_state` (1: active) and `nvlink_speed` in GB/s a link, or `nvlink_errors` by counter.
-
-    Nothing at the end says that this was all; a GPU with fewer lines than another is noted.
-    """
-    results = ToolReadings()
-    gpu = ""
-    counts: List[int] = []
-    for line in lines:
-        stripped = line.strip()
-        header = _NVLINK_GPU.fullmatch(stripped) if stripped.startswith("GPU ") else None
-        if header:
-            gpu = f"gpu {int(header.group(1))}"
-            results.word("product_name", header.group(2), gpu, line)
-            counts.append(0)
-        elif gpu and stripped.startswith("Link ") and _link(results, gpu, stripped, line):
-            counts[-1] += 1
-    if counts and min(counts) < max(counts):
-        results.note("fewer links are told of one GPU than of another")
-    return close_readings(results, "nvidia-smi nvlink", text, cut)
-
-
-def _link(results: ToolReadings, gpu: str, stripped: str, line: str) -> bool:
-    state = _STATE.fullmatch(stripped)
-    if state:
-        link = f"{gpu} link {int(state.group(1))}"
-        speed = figure(state.group(2) or "")
-        results.flag("nvlink_state", speed is not None and speed > 0, "active" if speed else "inactive", link, line)
-        results.figure("nvlink_speed", speed, "GB/s", link, line)
-        return True
-    errors = _ERRORS.fullmatch(stripped)
-    if errors is None:
-        return False
-    name = errors.group(2).lower().replace(" errors", "").replace(" error", "")
-    return results.figure(
-        "nvlink_errors", amount(errors.group(3)), "count", f"{gpu} link {errors.group(1)} {name}", line
-    )
 
 
 TOOL = "nvidia-smi"
@@ -270,6 +231,7 @@ NVIDIA_SMI_FIGURES: Mapping[str, Tuple[str, str]] = {
 
 NVIDIA_SMI_WORDS: Mapping[str, str] = {
     "product_name": "product_name",
+    "minor_number": "minor_number",
     "vbios_version": "vbios_version",
     "persistence_mode": "persistence_mode",
     "ecc_mode/current": "ecc_mode",
@@ -307,14 +269,38 @@ MEANS: Mapping[str, Tuple[str, str]] = {
     "ecc_errors/unrepairable_memory": ("gpu_replacement_needed", " memory"),
 }
 """Yes or No that come to the same; each driver tells some of them: (what it comes to, what is added to the subject)."""
+_MEANINGS: Tuple[Tuple[str, Tuple[str, str], str], ...] = (
+    *((key, means, means[0]) for key, means in NVIDIA_SMI_FIGURES.items()),
+    *((key, (quantity, ""), quantity) for key, quantity in (*NVIDIA_SMI_WORDS.items(), *NVIDIA_SMI_FLAGS.items())),
+    *((key, means, NVIDIA_SMI_FLAGS.get(key, means[0])) for key, means in MEANS.items()),
+)
+"""`section/field`, what it comes to, and the quantity by which is known whether a model has it."""
 THROTTLES = frozenset(
     ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", "sw_power_cap")
 )
 """Reasons why clocks are held down that a test may want to know; idle and wished clocks are none."""
 _ECC = re.compile(r"(sram|dram|device_memory|total)_?(un)?(?:correctable|corrected)(?:_(parity|sec-ded|secded))?")
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
+_NO_HANDLE = re.compile(
+    r"[Uu]nable to determine the device handle for (?:GPU|gpu) ?(?:[0-9]{1,4}: ?)?"
+    r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
+)
 _XML = re.compile(r"<(/?)([A-Za-z_][\w.-]{0,60})((?: [^<>]{0,200})?)>(?:([^<>]*)</([A-Za-z_][\w.-]{0,60})>)?")
 _LIFETIME: Mapping[str, str] = {"volatile": "", "aggregate": "_lifetime"}
+
+
+def _lose(results: ToolReadings, gpu: str, line: str) -> None:
+    """The driver no longer reaches that GPU; told once."""
+    if not any((one.quantity, one.subject) == ("gpu_lost", gpu) for one in results.readings):
+        results.flag("gpu_lost", True, "GPU is lost", gpu, line)
+
+
+def _lost(results: ToolReadings, line: str) -> bool:
+    """Whether the line says that a GPU is lost, which is kept then."""
+    hit = _NO_HANDLE.search(line)
+    if hit is not None:
+        _lose(results, f"gpu {hit.group(1).lower()}", line)
+    return hit is not None
 
 
 class _Query:
@@ -323,6 +309,7 @@ class _Query:
     def __init__(self) -> None:
         self.results = ToolReadings()
         self.gpu = ""
+        self.model = ""
         self.expected = 0
         self.lines_of: Dict[str, int] = {}
 
@@ -334,6 +321,15 @@ class _Query:
         if any(section.startswith("mig_device") for section in path):
             return
         before = len(self.results.readings)
+        self._field_of_gpu(path, name, value, line)
+        if name not in ("process_id", "pid"):
+            self.lines_of[self.gpu] += len(self.results.readings) - before
+        if value in ("Unknown Error", "GPU is lost", "ERR!", "[Unknown Error]", "GPU requires reset"):
+            self.results.note(f"{self.gpu}: a field reads {value}")
+            if value == "GPU is lost":
+                _lose(self.results, self.gpu, line)
+
+    def _field_of_gpu(self, path: List[str], name: str, value: str, line: str) -> None:
         section = path[-1] if path else ""
         key = f"{section}/{name}" if section else name
         if key in MEANS and value in ("Yes", "No"):
@@ -341,10 +337,22 @@ class _Query:
             self.results.flag(quantity, value == "Yes", value, self.gpu + more, line)
         if not self._known(key, section, name, value, line):
             self._special(path, name, value, line)
-        if name not in ("process_id", "pid"):
-            self.lines_of[self.gpu] += len(self.results.readings) - before
-        if value in ("Unknown Error", "GPU is lost", "ERR!", "[Unknown Error]", "GPU requires reset"):
-            self.results.note(f"{self.gpu}: a field reads {value}")
+        if is_no_figure(value):
+            self._nothing(path, key, name, line)
+
+    def _nothing(self, path: List[str], key: str, name: str, line: str) -> None:
+        """A field or a whole section without figures: the model has no such thing, or nothing is known."""
+        span = next((part for part in path[-2:] if part in _LIFETIME), None)
+        hit = _ECC.fullmatch(name) if span is not None and "ecc_errors" in path else None
+        if hit is not None and span is not None:
+            quantity = ("ecc_uncorrectable" if hit.group(2) else "ecc_correctable") + _LIFETIME[span]
+            part = " ".join(word for word in (hit.group(1), hit.group(3)) if word)
+            found = {(quantity, f" {part}"): quantity}
+        else:
+            found = {means: quantity for one, means, quantity in _MEANINGS if one == key or one.startswith(f"{name}/")}
+        for (quantity, more), witness in found.items():
+            if lacks(self.model, witness) or lacks(self.model, quantity):
+                self.results.absent(quantity, self.gpu + more, line)
 
     def _of_node(self, name: str, value: str, line: str) -> None:
         if name == "driver_version":
@@ -359,7 +367,7 @@ class _Query:
 
     def begin(self, bus: str) -> None:
         """A GPU's part begins."""
-        self.gpu = f"gpu {bus.lower()}"
+        self.gpu, self.model = f"gpu {bus.lower()}", ""
         self.lines_of.setdefault(self.gpu, 0)
 
     def _known(self, key: str, section: str, name: str, value: str, line: str) -> bool:
@@ -369,6 +377,7 @@ class _Query:
             if measured is not None:
                 self.results.figure(quantity, measured[0], measured[1], self.gpu + more, line)
         elif key in NVIDIA_SMI_WORDS:
+            self.model = value if key == "product_name" else self.model
             self.results.word(NVIDIA_SMI_WORDS[key], value, self.gpu, line)
             if NVIDIA_SMI_WORDS[key] == "mig_mode" and value == "Enabled":
                 self.results.note(f"{self.gpu} is split into MIG devices: its figures are not those of a whole GPU")
@@ -444,6 +453,8 @@ def _parse_text(lines: List[str], text: str, cut: bool) -> ParsedOutput:
     query = _Query()
     sections: List[Tuple[int, str]] = []
     for line in lines:
+        if _lost(query.results, line):
+            continue
         stripped = line.strip()
         depth = len(line) - len(line.lstrip())
         header = _GPU.fullmatch(stripped) if depth == 0 else None
@@ -468,6 +479,7 @@ def _parse_xml(lines: List[str], text: str, cut: bool) -> ParsedOutput:
     for line in lines:
         hit = _XML.fullmatch(line.strip())
         if hit is None:
+            _lost(query.results, line)
             continue
         closing, tag, attributes, value, end = hit.groups()
         if closing:

@@ -70,6 +70,8 @@ NO_FIGURES = frozenset(
     )
 )
 """What tools print where they have no figure, in lower case."""
+NOT_APPLICABLE = "not applicable"
+"""The word of a reading that a model of GPU cannot have (`gpu_models`): it passes."""
 
 UNITS: Mapping[str, Tuple[str, float]] = {
     "W": ("W", 1.0),
@@ -212,6 +214,11 @@ def is_no_figure(text: str) -> bool:
     return text.strip().lower() in NO_FIGURES
 
 
+def is_absent(reading: Reading) -> bool:
+    """Whether the reading says that the model has no such thing."""
+    return reading.said == "pass" and reading.word == NOT_APPLICABLE
+
+
 def evidence(line: str) -> str:
     """The line as a reading keeps it."""
     return line.strip()[:EVIDENCE_CHARACTERS]
@@ -242,6 +249,12 @@ class ToolReadings:
         """Keep a state as 1 or 0, beside the tool's own word for it."""
         whom, what = subject[:SUBJECT_CHARACTERS], word.strip()[:EVIDENCE_CHARACTERS]
         self.readings.append(Reading(quantity, 1.0 if on else 0.0, "count", whom, what, "", evidence(line)))
+
+    def absent(self, quantity: str, subject: str, line: str) -> None:
+        """The tool has no figure here, because this model has no such thing: nothing is wrong, nothing is missing."""
+        whom = subject[:SUBJECT_CHARACTERS]
+        if not any((one.quantity, one.subject) == (quantity, whom) for one in self.readings):
+            self.readings.append(Reading(quantity, None, "", whom, NOT_APPLICABLE, "pass", evidence(line)))
 
     def note(self, why: str) -> None:
         """Something is not known; each reason is told once."""

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, cast
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.links import GPU_CLASSES, PCI
@@ -172,7 +172,7 @@ def _amd(bus: List[str]) -> List[Reading]:
         users = listed(f"{KFD}/proc")
         line = f"processes {', '.join(users[:8])}" if users else "nobody has the driver's device open"
         found.append(Reading("gpu_foreign_processes", float(len(users)), "count", line=line))
-    for index, device in enumerate(bus):
+    for index, device in enumerate(bus):  # what the driver has lost is still on the bus: numbers stay
         used = read(f"{PCI}/{device}/mem_info_vram_used")
         if used is not None and used.isdigit():
             found.append(Reading("gpu_memory_used", int(used) / GIB, "GiB", f"gpu {index}", line=device))
@@ -183,30 +183,61 @@ def _nvidia(bus: List[str]) -> List[Reading]:
     # Without the vendor's runtime a container sees the bus, and nothing of the driver's own files.
     driver = listed(NVIDIA_GPUS)
     seen = len(driver) if driver or listed("proc/driver/nvidia") else None
-    found = _counted(bus, seen, "/proc/driver/nvidia/gpus", "nvidia")
+    places: List[str] = sorted({place for place in map(address, [*bus, *driver]) if place})
+    rows = [row.split(",") for row in _asked("--query-gpu=pci.bus_id,memory.used") or []]
+    used = {address(row[0].strip()): row[-1].strip() for row in rows if address(row[0].strip())}
+    told = len(used) if used and not _is_a_part(len(used), len(places)) else None
+    gone = [place for place in places if place not in used] if told is not None else []
+    found = _counted(bus, seen, "/proc/driver/nvidia/gpus", "nvidia", told, gone)
     users = _asked("--query-compute-apps=pid")
     if users is not None:
         line = f"processes {', '.join(users[:8])}" if users else "no process computes"
         found.append(Reading("gpu_foreign_processes", float(len(users)), "count", line=line))
-    for index, used in enumerate(_asked("--query-gpu=memory.used") or []):
-        if used.isdigit():
-            found.append(Reading("gpu_memory_used", int(used) * MIB / GIB, "GiB", f"gpu {index}", line="nvidia-smi"))
+    for place, mebibytes in used.items():
+        if mebibytes.isdigit() and place in places:
+            gpu = f"gpu {places.index(place)}"
+            found.append(Reading("gpu_memory_used", int(mebibytes) * MIB / GIB, "GiB", gpu, line=f"nvidia-smi {place}"))
     return found
 
 
-def _counted(bus: List[str], driver: Optional[int], where: str, module: str) -> List[Reading]:
+def _is_a_part(told: int, places: int) -> bool:
+    """Whether this container was given some of the node's GPUs only, as many as the tool tells of."""
+    given = [one for one in os.environ.get("NVIDIA_VISIBLE_DEVICES", "all").split(",") if one]
+    return given not in (["all"], []) and len(given) < places and told >= len(given)
+
+
+_ADDRESS = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])", re.IGNORECASE)
+
+
+def address(text: str) -> str:
+    """A place on the bus as the kernel writes it, `0000:5e:00.0`; "" where the text is none."""
+    hit = _ADDRESS.fullmatch(text)
+    return hit.group(1).lower() if hit else ""
+
+
+def _counted(
+    bus: List[str],
+    driver: Optional[int],
+    where: str,
+    module: str,
+    told: Optional[int] = None,
+    gone: Sequence[str] = (),
+) -> List[Reading]:
     """The smallest count holds: a GPU that only one of them shows cannot be used.
 
     A driver that is loaded and shows nothing of itself (None) is hidden from this pod: that is no count. One that is
-    not loaded drives no GPU.
+    not loaded drives no GPU. `told`: GPUs that the vendor's tool reaches (None: it does not say), `gone` those that it
+    does not.
     """
     loaded = read(f"sys/module/{module}/initstate") or ("live" if listed(f"sys/module/{module}") else "")
     word = "loaded" if loaded == "live" else loaded or "absent"
     found = [Reading("gpu_driver", word=word, line=f"module {module}")]
     if driver is None and word == "loaded":
         return found
+    counts = [len(bus), driver or 0, *([] if told is None else [told])]
     line = f"{len(bus)} on the PCI bus, {driver or 0} in {where}"
-    return [Reading("gpu_count", float(min(len(bus), driver or 0)), "count", line=line), *found]
+    line += f", {told} reached by the tool: {', '.join(gone)} lost" if gone else ""
+    return [Reading("gpu_count", float(min(counts)), "count", line=line), *found]
 
 
 def _asked(query: str) -> Optional[List[str]]:

@@ -24,7 +24,7 @@ from flows.decisions.node_tests.grading.model import (
     ToolJudges,
     Word,
 )
-from workflows.programs.parsers.text import ParsedOutput, Reading
+from workflows.programs.parsers.text import ParsedOutput, Reading, is_absent
 
 Found = tuple[Reading | None, str]
 Absolute = AtLeast | AtMost | Equals | Word | PeakShare
@@ -76,7 +76,7 @@ def column(rule: CheckRule, nodes: Sequence[NodeReadings]) -> CheckColumn:
         if cells[index] is None or max(rule.subjects.get(item.hardware, 0), rule.gpus.get(item.hardware, 0)) > 1:
             cells[index], gaps[index] = _cell(rule, item.hardware, item.parsed.get(rule.name), measure)
     if rule.direction == "text_equal":
-        figures = [math.nan if cell is None else measure(cell) for cell in cells]
+        figures = [math.nan if cell is None or is_absent(cell) else measure(cell) for cell in cells]
     else:
         figures = [math.nan if cell is None or cell.value is None else cell.value for cell in cells]
     values = np.array(figures, dtype=np.float64)
@@ -117,7 +117,7 @@ def badness(rule: CheckRule) -> Callable[[Reading], float]:
             return lambda reading: _off(rule, _value(reading))
         case "text_equal":
             wanted = {word for limit in rule.limits if isinstance(limit, Word) for word in limit.good}
-            return lambda reading: float(bool(wanted) and reading.word not in wanted)
+            return lambda reading: float(bool(wanted) and reading.word not in wanted and not is_absent(reading))
 
 
 def _value(reading: Reading) -> float:
@@ -157,8 +157,10 @@ def unreadable(rule: CheckRule, reading: Reading) -> str:
 
 
 def judged_by_tool(rule: CheckRule, reading: Reading) -> bool:
-    """Whether the tool's word is all that is asked for, and it said that all is well: then no figure is needed."""
-    return reading.said == "pass" and all(isinstance(limit, ToolJudges) for limit in rule.limits)
+    """Whether no figure is needed, since all is well by the tool's word alone, or the model has no such thing."""
+    return is_absent(reading) or (
+        reading.said == "pass" and all(isinstance(limit, ToolJudges) for limit in rule.limits)
+    )
 
 
 def _cell(
@@ -198,6 +200,7 @@ def _combined(
                 mine.append(reading)
     of_subjects = [_of_attempts(rule, found, measure) for found in good.values()]
     readings = [reading for reading, _ in of_subjects if reading is not None]
+    readings = [reading for reading in readings if not is_absent(reading)] or readings[:1]
     worst = max(readings, key=lambda reading: (reading.said == "fail", measure(reading)), default=None)
     if worst is not None and rule.direction == "text_equal" and measure(worst) == 0.0:
         worst = _in_one(readings, worst)

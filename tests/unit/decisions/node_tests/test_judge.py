@@ -8,6 +8,8 @@ from profiles.checks.check import Check
 from profiles.hardware import HardwareProfile
 from profiles.loading.load import load_hardware, load_suite
 from profiles.vocabulary import VerdictWord
+from tests.support.cases.tool_samples import printed
+from workflows.programs.parsers.registry import PARSERS
 from workflows.programs.parsers.text import ParsedOutput, Reading
 
 CPU = load_hardware("cpu")
@@ -113,3 +115,24 @@ def test_several_figures_of_each_gpu_hide_no_gpu(gpus: int, unknown: str) -> Non
     answers = [NodeAnswer("node-0", "mi300x", {"babelstream": (told, told)})]
     found = judge({"mi300x": (BABEL,)}, {"mi300x": kind}, answers)
     assert found["node-0"].verdict is (VerdictWord.PASS if gpus == 8 and not unknown else VerdictWord.UNKNOWN)
+
+
+NO_ROWS = "    Remapped Rows                         : N/A\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "verdict"), [("NVIDIA A10", VerdictWord.PASS), ("NVIDIA H100 80GB HBM3", VerdictWord.UNKNOWN)]
+)
+def test_what_a_model_does_not_have_passes_and_what_it_does_not_tell_is_unknown(
+    model: str, verdict: VerdictWord
+) -> None:
+    text = printed("nvidia-smi", "550-query-h100.txt").replace("NVIDIA H100 80GB HBM3", model)
+    rows = text[text.index("    Remapped Rows\n") : text.index("    Temperature\n")]
+    parsed = PARSERS["nvidia-smi"](text.replace(rows, NO_ROWS))
+    kind = load_hardware("h100").model_copy(update={"gpus_per_node": 1})
+    names = ("remapped-rows-pending", "remapped-rows-failed", "remapped-rows-uncorrectable")
+    checks = [one for one in load_suite("smoke").checks if one.name in names]
+    answers = [NodeAnswer("node-0", "h100", {name: (parsed,) for name in names})]
+    found = judge({"h100": checks}, {"h100": kind}, answers)["node-0"]
+    assert found.verdict is verdict
+    assert {one["measured"] for one in found.reasons} == {"not applicable" if verdict is VerdictWord.PASS else None}

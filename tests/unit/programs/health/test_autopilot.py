@@ -180,3 +180,41 @@ def test_a_pod_answers_on_loopback_too_where_port_forward_asks(taken: bool) -> N
                 assert get(port, "/healthz")[:2] == (200, "ok\n")
         finally:
             running.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "pinged"),
+    [
+        ("/status?host=n0&check=ping", ["n1"]),  # itself, by its own name
+        ("/status?host=n1&check=ping", ["n0"]),  # another one, alone in the question
+        ("/status?host=n0,n1&check=ping", ["n1", "n0"]),
+        ("/status?check=ping", ["n1", "n0"]),
+        ("/status?host=all&check=ping", ["n1", "n0"]),
+        ("/status?host=n1&check=gpupower,ping", ["n0"]),
+        ("/status?host=n1&check=ping&batch=1&r=1", ["n0"]),
+        (f"/status?host=n1&check=ping&job={JOB}", ["n0", "n1"]),
+        (f"/status?job={JOB}&check=ping", ["n1", "n0"]),
+        ("/status?host=n0&check=ping&pingnodes=n0", ["n1"]),
+        ("/status?host=n0&check=ping&pingnodes=n1", ["n1"]),
+        ("/ping", ["n1"]),
+        ("/ping?host=n0", ["n1"]),
+        ("/ping?host=n1", ["n1"]),
+        ("/ping?host=n0,n1", ["n1"]),
+        (f"/ping?job={JOB}", ["n1"]),
+    ],
+)
+def test_every_way_of_asking_for_ping_has_another_side(
+    pair: tuple[Made, Made, int], path: str, pinged: list[str]
+) -> None:
+    """A node that is alone in the question pings everybody; it does not only skip itself and find nobody."""
+    _, _, port = pair
+    told = json.loads(get(port, path, Accept="application/json")[1])
+    reports = [one["report"] for one in told["nodes"]] if "nodes" in told else [told]
+    pings = [one for report in reports for one in report.get("checks", [report]) if one["check"] == "ping"]
+    assert [device["identity"] for one in pings for device in one["devices"]] == pinged
+    assert {one["verdict"] for one in pings} == {"pass"}
+
+
+def test_a_job_without_pods_is_nobody_to_ping(pair: tuple[Made, Made, int]) -> None:
+    _, _, port = pair
+    assert "[PING] No nodes found. ABORT" in get(port, "/ping?job=ns:app=other")[1]

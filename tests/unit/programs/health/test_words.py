@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import pytest
@@ -13,7 +13,8 @@ from pydantic import BeforeValidator
 from tests.support.cases.rows import rows
 from workflows.programs.health import labels, node_checks
 from workflows.programs.health import options as health_options
-from workflows.programs.health.gpu_checks import failing, fatal_words, is_fatal, unified
+from workflows.programs.health.diagnostic import failing, fatal_words, is_fatal, unified
+from workflows.programs.health.gpu_places import GpuList, placed
 from workflows.programs.health.kubernetes import iso, owner_of, seconds_of
 from workflows.programs.health.labels import HEALTH, changes, diagnosed, level_label, output_annotation, stamp
 from workflows.programs.health.node_checks import claim_name
@@ -403,3 +404,31 @@ def test_the_periodic_set_and_the_token_come_from_the_environment(tmp_path: obje
 
 def test_tags_are_those_of_all_checks() -> None:
     assert tuple(TAGS) == CHECKS
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a tool lists and what is known beside it; keys of two letters are buses, others what a tool counts."""
+
+    keys: tuple[str, ...]
+    known: tuple[str, ...] = ()
+    expected: int = 0
+    minors: tuple[int, ...] = ()
+    lost: tuple[str, ...] = ()
+    broken_off: str = ""
+
+
+@rows("programs/health/words")
+def test_a_gpu_has_the_number_of_its_place_and_a_lost_one_too(
+    shown: Shown, names: tuple[str, ...], gone: tuple[str, ...] = (), untold: tuple[str, ...] = ()
+) -> None:
+    places = {key: place(key) for key in shown.keys if len(key) == 2}
+    minors = dict(zip(shown.keys, shown.minors, strict=False))
+    listing = GpuList(shown.keys, places, minors, tuple(map(place, shown.lost)), shown.broken_off)
+    found = placed(listing, list(map(place, shown.known)), shown.expected)
+    assert tuple(found.names[key] for key in shown.keys) == names
+    assert (found.lost, found.untold) == (gone, untold)
+
+
+def place(bus: str) -> str:
+    return f"0000:{bus}:00.0"

@@ -77,15 +77,18 @@ def test_the_driver_is_loaded_or_not(write: Write, state: str | None, word: str)
 SMI = """#!/bin/sh
 case "$1" in
   --query-compute-apps=pid) printf '{pids}' ;;
-  --query-gpu=memory.used) printf '{used}' ;;
+  --query-gpu=pci.bus_id,memory.used) printf '{used}' ;;
 esac
 exit {code}
 """
 
 
-def nvidia(write: Write, pids: str = "", used: str = "4\\n[N/A]\\n", code: int = 0) -> ParsedOutput:
+USED = "00000000:00:00.0, 4\\n00000000:01:00.0, [N/A]\\n"
+
+
+def nvidia(write: Write, pids: str = "", used: str = USED, code: int = 0, gpus: int = 2) -> ParsedOutput:
     write("sys/module/nvidia/version", "550.54")
-    for number in range(2):
+    for number in range(gpus):
         device(write, number, "0x10de", "0x030200")
         write(f"proc/driver/nvidia/gpus/0000:{number:02x}:00.0/information", "")
     device(write, 9, "0x10de", "0x068000")
@@ -97,6 +100,21 @@ def test_gpus_of_nvidia(write: Write) -> None:
     found = nvidia(write, pids="77\\n")
     assert words(found) == {"gpu_driver": "loaded"}
     assert figures(found) == {"gpu_count": 2.0, "gpu_foreign_processes": 1.0, "gpu_memory_used gpu 0": 4 / 1024}
+
+
+@pytest.mark.parametrize(
+    ("given", "count"), [("", 3.0), ("all", 3.0), ("GPU-a,GPU-b,GPU-c,GPU-d", 3.0), ("0,2,3", 4.0)]
+)
+def test_a_gpu_that_the_tool_does_not_reach_is_lost_and_the_others_keep_their_numbers(
+    write: Write, monkeypatch: pytest.MonkeyPatch, given: str, count: float
+) -> None:
+    """Where the container was given fewer, the tool tells of those, and nothing is lost."""
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", given)
+    rows = "".join(f"00000000:0{number}:00.0, {1024 * number}\\n" for number in (0, 2, 3))
+    found = nvidia(write, used=rows, gpus=4)
+    assert figures(found)["gpu_count"] == count
+    assert [figures(found).get(f"gpu_memory_used gpu {index}") for index in range(4)] == [0.0, None, 2.0, 3.0]
+    assert ("3 reached by the tool: 0000:01:00.0 lost" in found.readings[0].line) == (count == 3.0)
 
 
 def test_a_tool_that_refuses_leaves_what_it_would_tell_unknown(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
