@@ -200,6 +200,20 @@ def _nvidia(bus: List[str]) -> List[Reading]:
     return found
 
 
+def numbers_of(counted: int) -> Tuple[int, ...]:
+    """Numbers of the GPUs that a library counted as 0, 1, … by their places on the bus, where it counted too few.
+
+    Which ones it left out is what the vendor's tool does not reach either; where that does not explain it, the
+    library's own numbers stand.
+    """
+    bus = [address(one) for vendor in MAKERS for one in on_bus(vendor)]
+    if not 0 < counted < len(bus):
+        return tuple(range(counted))
+    reached = {address(row) for row in _asked("--query-gpu=pci.bus_id") or []}
+    there = tuple(number for number, place in enumerate(bus) if place in reached)
+    return there if len(there) == counted else tuple(range(counted))
+
+
 def _is_a_part(told: int, places: int) -> bool:
     """Whether this container was given some of the node's GPUs only, as many as the tool tells of."""
     given = [one for one in os.environ.get("NVIDIA_VISIBLE_DEVICES", "all").split(",") if one]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
@@ -133,9 +134,10 @@ def gpu_copy(arguments: Arguments, platform: Platform) -> ParsedOutput:
     reasons = reasons_of(found)
     for one in found:
         for name, (rate, why) in one.partial.items():
-            quantity, subject = _HOST.get(name, "gpu_to_gpu_bandwidth"), gpu_name(one) if name in _HOST else name
+            quantity = _HOST.get(name, "gpu_to_gpu_bandwidth")
+            subject = gpu_name(one) if name in _HOST else session.by_number(name)
             if why:
-                reasons.append(f"{gpu_name(one)}, {name}: {why}")
+                reasons.append(f"{gpu_name(one)}, {session.by_number(name)}: {why}")
             else:
                 line = line_of(one) or "measured before its process was lost"
                 readings.append(Reading(quantity, float(rate), "GB/s", subject, line=line))
@@ -160,7 +162,8 @@ def loaded(seconds: int, platform: Platform, sensors: Sensors, size: int) -> Par
     )
     sensed = sensors.to_parsed()
     idle = {gpu_name(one) for one in found if one.why}
-    readings = [one for one in sensed.readings if not any((one.subject + " ").startswith(f"{gpu} ") for gpu in idle)]
+    numbered = [replace(one, subject=session.by_number(one.subject)) for one in sensed.readings]
+    readings = [one for one in numbered if not any((one.subject + " ").startswith(f"{gpu} ") for gpu in idle)]
     return to_parsed(session, readings, [*reasons_of(found), *([sensed.unknown] if sensed.unknown else [])])
 
 

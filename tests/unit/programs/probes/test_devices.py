@@ -304,3 +304,12 @@ def test_the_load_tells_what_the_sensors_saw_and_nothing_of_gpus_that_stood_idle
 def test_every_probe_that_opens_gpus_is_known_by_its_name() -> None:
     assert set(probes_one.GPU_PROBES) == set(probes_gpus.OF_PLATFORM) == set(probes_gpus.PROBES)
     assert set(WORDS) - set(probes_one.PROBES) <= {"kubernetes-node", "gang-sockets", "pair-sockets"}
+
+
+def test_gpus_are_called_by_their_numbers_where_the_library_has_lost_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def numbers(_counted: int) -> tuple[int, ...]:
+        return (0, 2)
+
+    monkeypatch.setattr(children, "numbers_of", numbers)
+    assert list(figures(ask("gpu-gemm"), "bf16_gemm")) == ["gpu 0", "gpu 2"]
+    assert set(figures(ask("gpu-copy"), "gpu_to_gpu_bandwidth")) == {"gpu 0 -> gpu 2", "gpu 2 -> gpu 0"}

@@ -136,3 +136,21 @@ def test_a_node_without_gpus_has_none(write: Write) -> None:
     device(write, 1, "0x1a03", "0x030000")
     found = gpu_devices({})
     assert (figures(found), words(found)) == ({"gpu_count": 0.0}, {"gpu_driver": "absent"})
+
+
+@pytest.mark.parametrize(
+    ("counted", "reached", "numbers"),
+    [
+        (4, (0, 1, 2, 3), (0, 1, 2, 3)),
+        (3, (0, 2, 3), (0, 2, 3)),
+        (3, (0, 1, 2, 3), (0, 1, 2)),  # the tool reaches all: nobody knows which one the library left out
+        (3, (), (0, 1, 2)),
+    ],
+)
+def test_a_library_that_lost_a_gpu_keeps_the_numbers_of_the_others(
+    write: Write, counted: int, reached: tuple[int, ...], numbers: tuple[int, ...]
+) -> None:
+    rows = "".join(f"00000000:0{number}:00.0\\n" for number in reached)
+    nvidia(write, gpus=4)
+    write("bin/nvidia-smi", f"#!/bin/sh\nprintf '{rows}'\n")
+    assert gpu_count.numbers_of(counted) == numbers

@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from workflows.programs.parsers.text import EVIDENCE_CHARACTERS, ParsedOutput, Reading
 from workflows.programs.probes.gpu.device import Device, Platform, UnavailableError, own_limit
+from workflows.programs.probes.gpu_count import numbers_of
 
 LAST_CHARACTERS = 300
 GRACE_SECONDS = 2.0
@@ -70,6 +72,8 @@ class ChildEnd:
     """Why it came to no end; "" where it did."""
     partial: Mapping[str, Any] = field(default_factory=lambda: {})
     """What it had found on the way; told where it came to no end, too."""
+    number: Optional[int] = None
+    """Of the GPU among all that the node should have; None: its index."""
 
 
 @dataclass
@@ -281,8 +285,17 @@ class Session:
         if counted.why:
             raise UnavailableError(f"{platform.version} cannot count the GPUs: {counted.why}")
         self.indices = tuple(range(int(counted.facts["count"])))
+        self.numbers = numbers_of(len(self.indices))
+        """Of each index the GPU's number: a library that has lost one of eight counts seven, whichever it was."""
         if not self.indices:
             raise UnavailableError(platform.missing)
+
+    def by_number(self, subject: str) -> str:
+        """`gpu 3 -> gpu 4` of indices by the GPUs' numbers."""
+        return re.sub(r"\bgpu ([0-9]{1,4})\b", lambda hit: f"gpu {self._number(int(hit.group(1)))}", subject)
+
+    def _number(self, index: int) -> int:
+        return self.numbers[index] if index < len(self.numbers) else index
 
     def measure(self, work: Measure, alone: bool = True, **more: Any) -> List[ChildEnd]:
         """Open each GPU and measure; a GPU that two processes were given is no answer."""
@@ -293,7 +306,8 @@ class Session:
             line.stage(OPENED)
             return {**work(device, index, line), "identity": device.identity}
 
-        return _distinct(run_each(self.indices, child, self.ends, **more))
+        found = _distinct(run_each(self.indices, child, self.ends, **more))
+        return [replace(one, number=self._number(one.index)) for one in found]
 
 
 def _distinct(found: Sequence[ChildEnd]) -> List[ChildEnd]:
@@ -313,7 +327,7 @@ def reasons_of(found: Sequence[ChildEnd]) -> List[str]:
 
 def gpu_name(one: ChildEnd) -> str:
     """As readings name it."""
-    return f"gpu {one.index}"
+    return f"gpu {one.index if one.number is None else one.number}"
 
 
 def line_of(one: ChildEnd) -> str:
