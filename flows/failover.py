@@ -19,6 +19,7 @@ from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import STARTS, Decision
 from flows.decisions.recovery.limits import brake_question
 from flows.decisions.recovery.nodes import refusal
+from flows.decisions.recovery.resume_rule import resume_proof
 from flows.decisions.recovery.situation import (
     examination_text,
     ordinal,
@@ -202,7 +203,7 @@ def _on_run(resolved: Resolved, incident: IncidentRecord, action: ActionRecord) 
             saves = incident.fault_class is not None and POLICY[incident.fault_class].saves_before_leaving
             grace = resolved.run.save_grace_seconds if saves else 0.0
             outcome = clear_attempt(resolved, attempt, grace, incident.lost_nodes)
-        end_attempt(attempt, str(incident.fault_class), incident.detected_at)
+        end_attempt(attempt, str(incident.fault_class), incident.detected_at, resume_proof(attempt, resolved.run))
     until = action.constraints.wait_until
     if until > world().now():
         wait_until(incident.run, until)

@@ -29,7 +29,7 @@ from flows.decisions.recovery.moves import (
     next_move,
 )
 from flows.decisions.recovery.nodes import need_of
-from flows.decisions.recovery.resume_rule import lineage, prove_resume
+from flows.decisions.recovery.resume_rule import lineage, resume_proof
 from flows.failover import act, recover, see_out
 from flows.publishing import publish_page
 from flows.report import summary_of
@@ -204,7 +204,7 @@ async def see(resolved: Resolved, attempt: AttemptRecord) -> None:
         open_incident(seen, finding.signal, finding.why, view)
     elif view.stop_requested and view.jobset != "Completed":
         clear_attempt(resolved, seen, resolved.run.save_grace_seconds, ())
-        end_attempt(seen, OUTCOME_STOPPED, view.now)
+        end_attempt(seen, OUTCOME_STOPPED, view.now, resume_proof(seen, resolved.run))
     else:
         _ended_well(resolved, seen, view)
 
@@ -236,12 +236,11 @@ def tell(view: AttemptView, resolved: Resolved) -> None:
 
 def _ended_well(resolved: Resolved, attempt: AttemptRecord, view: AttemptView) -> None:
     run = resolved.run
-    proof, _ = prove_resume(attempt.resumed_from_step, attempt.first_step, run.checkpoint, run.progress.every_steps)
     # Of a program that tells no steps only its exit code is known.
     tells_steps = run.progress.framework not in STEPLESS or attempt.last_step is not None
     end = judge_end(view, attempt, run.steps if tells_steps else 0, run.progress.every_steps)
     if end.succeeded:
-        end_attempt(attempt, OUTCOME_SUCCEEDED, end.at, proof)
+        end_attempt(attempt, OUTCOME_SUCCEEDED, end.at, resume_proof(attempt, run))
     else:
         open_incident(attempt, Signal.ENDED_EARLY, end.why, view)
 
@@ -255,7 +254,7 @@ async def finish(run: str, resolved: Resolved, state: RunState, why: str) -> Non
             see_out(resolved, attempt)
         if attempt.ended_at is None:
             clear_attempt(resolved, attempt, 0.0, ())
-            end_attempt(attempt, OUTCOME_STOPPED, world().now())
+            end_attempt(attempt, OUTCOME_STOPPED, world().now(), resume_proof(attempt, resolved.run))
         post_flight(resolved, run, story.attempts)
         leave_nothing(resolved, attempt, keep_completed=state is RunState.SUCCEEDED)
     set_state(run, state, why)

@@ -127,6 +127,8 @@ class RestartInPlace:
     """Of the rank to blame, where it does not train."""
     scope: str = ""
     """Who began again: `gang`, `role` or `replica`."""
+    happened_at: Optional[float] = None
+    """When the rank ended, or the last sign of progress before a hang, by its launcher's clock; None: not known."""
 
     @property
     def alone(self) -> bool:

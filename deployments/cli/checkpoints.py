@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +12,14 @@ import typer
 from deployments.cli.app import AsJson, app
 from deployments.exit_codes import FAILED, GOOD, out, out_json
 from deployments.screen.tables import table
+from flows.decisions.recovery.resume_rule import lineage
 from profiles.errors import NotFound
 from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
 from tasks.runs.open import survey_request
 from tasks.settings import Settings
 from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
+from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
 
 
 @app.command("checkpoints")
@@ -53,5 +55,7 @@ def _request(run_or_path: str) -> SurveyRequest:
             raise NotFound(f"{run_or_path} is no folder")
         return SurveyRequest(str(path), str(path.parent))
     settings = Settings.from_environment(os.environ)
-    resolved = Resolved.model_validate(Ledger(settings.ledger_url).story(run_or_path).run.resolved)
-    return survey_request(resolved, run_or_path)
+    story = Ledger(settings.ledger_url).story(run_or_path)
+    kept = lineage(story.attempts, tuple((item.step, item.path) for item in story.checkpoints))
+    limits = ResumeLimits(NO_LIMIT if kept.max_step is None else kept.max_step, kept.exclude)
+    return replace(survey_request(Resolved.model_validate(story.run.resolved), run_or_path), limits=limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,17 @@ from profiles.errors import ProfileError
 from tasks.settings import Settings
 
 PutBack = Annotated[bool, typer.Option("--put-back", help="Put back what drills of the run broke, and end.")]
+
+
+def drill_text(document: dict[str, Any]) -> str:
+    """The result of a drill for people: what it was, how it came back, and the incident in full."""
+    from deployments.screen.views import incident_lines
+    from flows.drill import in_words
+
+    head = f"{document['fault']}: {in_words(document)}"
+    if "signal" not in document:
+        return head
+    return "\n".join([head, "", *incident_lines(document)])
 
 
 @app.command("drill")
@@ -54,5 +65,5 @@ def run_drill(
         at = break_at(run, spec, settings, here.ledger, who(), say)
         say(f"{spec} at step {step_seen(scene_of(run, settings, here.ledger))}")
         document = measured(run, spec, at, here.ledger, who(), say)
-    out_json(document) if as_json else out("\n".join(f"{key}: {value}" for key, value in document.items()))
+    out_json(document) if as_json else out(drill_text(document))
     return FAILED if document["recovered"] is False else UNKNOWN if document.get("waits_for") else GOOD

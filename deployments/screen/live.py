@@ -23,7 +23,7 @@ from deployments.exit_codes import say
 from deployments.processes.driver import driver_of
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import age, bar, sparkline
-from flows.decisions.views.status import Surroundings, status_of, troubles_of
+from flows.decisions.views.status import Surroundings, ended_words, status_of, troubles_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
@@ -260,7 +260,10 @@ class Lines:
     def tell(self, story: Story) -> None:
         """Say what is new."""
         for attempt in story.attempts:
-            _say_once(self.attempts, attempt.number, _attempt_line(attempt))
+            # What the launchers wrote may tell of later steps than were heard: the end is told once all the same.
+            key = f"{attempt.number} ended" if attempt.ended_at is not None else attempt.number
+            if key not in self.attempts or attempt.ended_at is None:
+                _say_once(self.attempts, key, _attempt_line(attempt))
         for incident in story.incidents:
             _say_once(self.incidents, incident.id, _incident_line(incident))
         if story.run.state != self.state and story.run.state in (*FINISHED, RunState.WAITING_FOR_APPROVAL):
@@ -289,7 +292,7 @@ def _say_once(said: dict[Any, str], key: int | str, line: str) -> None:
 def _attempt_line(attempt: AttemptRecord) -> str:
     where = ", ".join(attempt.nodes) or "wherever there is room"
     if attempt.ended_at is not None:
-        return f"attempt {attempt.number} ended: {attempt.outcome}, last step {attempt.last_step}"
+        return ended_words(attempt)
     if attempt.first_step is not None:
         resumed = "" if attempt.resumed_from_step is None else f" resumed from step {attempt.resumed_from_step};"
         return f"attempt {attempt.number} on {where}:{resumed} first step {attempt.first_step}"

@@ -12,7 +12,15 @@ from flows.decisions.explain.reasons import Reason, Witness
 from flows.decisions.recovery.incarnations import lines as incarnation_lines
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import age, blame, timestamp
-from flows.decisions.views.status import Surroundings, act_text, note_sentences, said_by, status_of, troubles_of
+from flows.decisions.views.status import (
+    Surroundings,
+    act_text,
+    note_sentences,
+    said_by,
+    status_of,
+    step_words,
+    troubles_of,
+)
 from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
@@ -69,13 +77,13 @@ def _pods(story: Story, resolved: Resolved, settings: Settings) -> tuple[Pod, ..
 
 def status_text(document: Json) -> str:
     """The status of a run for people."""
-    total = f" of {document['steps']}" if document["steps"] else ""
     speed = f", {document['steps_per_second']} steps/s" if document["steps_per_second"] else ""
     eta = f", {document['eta_seconds']:.0f} s to go" if document["eta_seconds"] else ""
     loss = "" if document["loss"] is None else f", loss {document['loss']:.4f}"
     lines = [
         f"{document['run']}  {document['state']}  ({document['why']})",
-        f"step {document['step']}{total}{loss}{speed}{eta}; durable checkpoint: {document['last_durable_step']}",
+        f"{step_words(document)}{loss}{speed}{eta}; durable checkpoint: "
+        + ("none yet" if document["last_durable_step"] is None else f"step {document['last_durable_step']}"),
         f"profile {document['profile']} on {document['cluster']}, mode {document['mode']}, automation "
         + document["automation"]
         + (f" ({document['paused_why']})" if document["paused_why"] else ""),

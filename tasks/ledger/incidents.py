@@ -156,6 +156,14 @@ class IncidentLedger(LedgerPart):
         with self.database.writing(self._run_of(approval), synced=True) as transaction:
             return _lapsed(transaction, approval, now)
 
+    def withdraw(self, run: str, now: float, why: str) -> None:
+        """Take back the questions of a run that wait for an answer: what they ask about is over."""
+        for asked in self.approvals(run, waiting_only=True):
+            with self.database.writing(run, synced=True) as transaction:
+                record = get(transaction, APPROVALS, ApprovalRecord, {"id": asked.id}, "approval", lock=True)
+                if record.state == "waiting":
+                    _change(transaction, asked.id, {"state": "expired", "answered_at": now, "why": why})
+
     def approval(self, approval: str) -> ApprovalRecord | None:
         """The approval, or None."""
         with self.database.reading() as transaction:

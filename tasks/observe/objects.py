@@ -116,6 +116,7 @@ def _sound(restart: RestartInPlace) -> RestartInPlace:
         restart,
         first_step=restart.first_step if begun else None,
         first_step_at=restart.first_step_at if begun else None,
+        happened_at=None if restart.happened_at is None else min(restart.happened_at, restart.at),
         pods=restart.pods if 0 <= restart.pods[0] < restart.pods[1] else (0, 0),
         share=min(1.0, max(0.0, restart.share)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import replace
@@ -20,6 +21,7 @@ from workflows.model.incidents import ended_by, fact_of
 from workflows.model.nodes import Node, node_of
 from workflows.model.records import AttemptRecord, IncidentRecord, MarkRecord, Story
 from workflows.model.workflow import workflow_of
+from workflows.wire import RankEnd
 
 SETTLE_SECONDS = 1.0
 """The other pods of a gang that lost one end within this time: their launchers are told so at once."""
@@ -184,15 +186,13 @@ def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: Attemp
     here = world()
     story = here.ledger.story(attempt.run)
     number = 1 + len(ended_by(story, attempt.number))
-    caused = [mark.at for mark in story.marks if mark.kind == "fault" and mark.attempt == attempt.number]
-    ended = [pod.finished_at for pod in view.pods if pod.finished_at is not None and pod.phase == "Failed"]
     now, coordinator = here.now(), view.coordinator
     nan_step = coordinator.first_nan_step if coordinator and signal is Signal.NUMERIC else None
     incident = IncidentRecord(
         id=f"{attempt.run}-a{attempt.number}-i{number}",
         run=attempt.run,
         attempt=attempt.number,
-        at=min(caused[-1:] or [*ended, now]),
+        at=min(_happened(story, attempt, signal, view), now),
         detected_at=now,
         signal=str(signal),
         step=attempt.last_step if nan_step is None else nan_step,
@@ -201,6 +201,29 @@ def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: Attemp
     )
     noticed = MarkRecord(attempt.run, attempt.number, "detected", now, why)
     return here.ledger.open_incident(here.fencing, incident, (noticed,))
+
+
+def _happened(story: Story, attempt: AttemptRecord, signal: Signal, view: AttemptView) -> float:
+    """When it happened: when a drill caused it, where one did since the ranks began last; else as the evidence says."""
+    restarts = (item for item in story.incidents if item.attempt == attempt.number)
+    begun = max((one.detected_at for one in restarts if one.action is Action.RESTART_IN_PLACE), default=-math.inf)
+    caused = [mark.at for mark in story.marks if mark.kind == "fault" and mark.attempt == attempt.number]
+    if any(at > begun for at in caused):
+        return max(caused)
+    if signal is Signal.HANG:
+        hang = view.coordinator.news.hang if view.coordinator is not None else None
+        waited = None if view.coordinator is None or hang is None else view.coordinator.at - hang.waited_seconds
+        moments = [waited, attempt.last_step_at]
+    else:
+        failed = [pod for pod in view.pods if pod.phase == "Failed"]
+        ranks = [end.at for pod in failed if pod.termination for end in pod.termination.ranks if _failed(end)]
+        moments = [*ranks, *(pod.finished_at for pod in failed)]
+    known: list[float] = [at for at in moments if at is not None]
+    return min(known, default=math.inf)
+
+
+def _failed(end: RankEnd) -> bool:
+    return not end.requested and (end.signal is not None or end.exit_code != 0)
 
 
 @touch("notes that attempt {attempt.number} was refused: {why}")

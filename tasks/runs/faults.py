@@ -202,8 +202,8 @@ def cause(spec: FaultSpec, scene: Scene) -> float:
     """
     if KINDS[spec.kind].trainer and not _polls_fault_file(scene.resolved):
         raise ProfileError("--fault", f"{spec.kind} is asked through a fault file, which this trainer does not poll")
-    at = time.time()
-    _CAUSES[spec.kind](spec, scene)
+    begun = time.time()
+    at = _CAUSES[spec.kind](spec, scene) or begun
     where = f"{spec.kind}:{spec.node or spec.rank or ''}".rstrip(":")
     scene.ledger.add_marks(None, [MarkRecord(scene.attempt.run, scene.attempt.number, "fault", at, where)])
     return at
@@ -271,21 +271,22 @@ def _program(scene: Scene, pods: list[str], subcommand: str) -> int:
     raise NotFound(f"no living `{subcommand}` in {', '.join(pods) or 'any pod'}")
 
 
-def _signal_rank(number: signal.Signals) -> Callable[[FaultSpec, Scene], None]:
-    def send(spec: FaultSpec, scene: Scene) -> None:
-        os.kill(rank_process(scene, spec.rank or 0), number)
-
-    return send
-
-
-def _stop_rank(spec: FaultSpec, scene: Scene) -> None:
-    _detached(f"sleep {spec.seconds}; kill -CONT {_stopped(spec, scene)}")
+def _strike(pid: int, number: signal.Signals) -> float:
+    """Send a signal; returns when (Unix seconds), since to look for whom took its time."""
+    at = time.time()
+    os.kill(pid, number)
+    return at
 
 
-def _stopped(spec: FaultSpec, scene: Scene) -> int:
+def _signal_rank(number: signal.Signals) -> Callable[[FaultSpec, Scene], float]:
+    return lambda spec, scene: _strike(rank_process(scene, spec.rank or 0), number)
+
+
+def _stop_rank(spec: FaultSpec, scene: Scene) -> float:
     pid = rank_process(scene, spec.rank or 0)
-    os.kill(pid, signal.SIGSTOP)
-    return pid
+    at = _strike(pid, signal.SIGSTOP)
+    _detached(f"sleep {spec.seconds}; kill -CONT {pid}")
+    return at
 
 
 def _slow_rank(spec: FaultSpec, scene: Scene) -> None:
@@ -362,13 +363,13 @@ def _corrupt_checkpoint(_: FaultSpec, scene: Scene) -> None:
         handle.write(bytes([byte ^ 0xFF]))
 
 
-def _kill_coordinator(_: FaultSpec, scene: Scene) -> None:
-    os.kill(_program(scene, scene.pods(labels.COORDINATOR_ROLE), "coordinate"), signal.SIGKILL)
+def _kill_coordinator(_: FaultSpec, scene: Scene) -> float:
+    return _strike(_program(scene, scene.pods(labels.COORDINATOR_ROLE), "coordinate"), signal.SIGKILL)
 
 
-def _kill_launcher(spec: FaultSpec, scene: Scene) -> None:
+def _kill_launcher(spec: FaultSpec, scene: Scene) -> float:
     there = scene.pods(scene.resolved.run.deciding_role.name, spec.node)
-    os.kill(_program(scene, there, "launch"), signal.SIGKILL)
+    return _strike(_program(scene, there, "launch"), signal.SIGKILL)
 
 
 def _kill_flow(_: FaultSpec, scene: Scene) -> None:
@@ -413,7 +414,7 @@ def _ledger_away(spec: FaultSpec, scene: Scene) -> None:
         connection.close()
 
 
-_CAUSES: dict[str, Callable[[FaultSpec, Scene], None]] = {
+_CAUSES: dict[str, Callable[[FaultSpec, Scene], float | None]] = {
     "kill-rank": _signal_rank(signal.SIGKILL),
     "hang-rank": _signal_rank(signal.SIGSTOP),
     "slow-rank": _slow_rank,

@@ -228,9 +228,13 @@ def resumed_at(restart: RestartInPlace, later: Sequence[RestartInPlace]) -> floa
 
 
 def happened(marks: Sequence[MarkRecord], attempt: int, restart: RestartInPlace, before: float) -> float:
-    """When the fault behind a restart was caused, where a drill caused it since `before`; else when it was noticed."""
+    """When the fault behind a restart was caused, where a drill caused it since `before`.
+
+    Else when its launcher saw it: a rank's end, the last progress before a hang; else when it was noticed.
+    """
     caused = [mark.at for mark in marks if mark.kind == "fault" and mark.attempt == attempt]
-    return max((at for at in caused if before < at <= restart.at), default=restart.at)
+    seen = restart.at if restart.happened_at is None else restart.happened_at
+    return max((at for at in caused if before < at <= restart.at), default=seen)
 
 
 @touch("restart in place {restart.number}: {restart.words}")

@@ -62,6 +62,8 @@ def set_state(run: str, state: RunState, why: str) -> None:
     here = world()
     ended_at = here.now() if state in FINISHED else None
     here.ledger.set_run_state(run, here.fencing, state, why, ended_at)
+    if state in FINISHED:
+        here.ledger.withdraw(run, here.now(), f"taken back: the run has {state}: {why}")
     if state is RunState.STOPPED:
         for request in here.ledger.requests(run, open_only=True):
             here.ledger.finish_request(here.fencing, run, request.id, here.now())
@@ -76,6 +78,8 @@ def await_answer(approval: ApprovalRecord) -> ApprovalRecord:
         asked = here.ledger.approval(approval.id) or approval
         if asked.state != "waiting":
             return asked
+        if any(item.kind == "stop" for item in here.ledger.requests(approval.run)):
+            return asked  # who stops the run needs no answer
         if here.now() >= asked.expires_at:
             return here.ledger.expire(asked.id, here.now())
         _wait_for_change(approval.run, version, until=asked.expires_at)

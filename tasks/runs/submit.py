@@ -29,7 +29,7 @@ from workflows.attempt.plan import AttemptPlan
 from workflows.attempt.training import manifests
 from workflows.model.attempt import AttemptView
 from workflows.model.checkpoints import corrections
-from workflows.model.gang_status import GangNews, alike, withheld
+from workflows.model.gang_status import CLOCK_SECONDS, GangNews, alike, withheld
 from workflows.model.ownership import refuse_foreign, signed
 from workflows.model.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
 from workflows.model.workflow import workflow_of
@@ -358,7 +358,11 @@ def changes_of(attempt: AttemptRecord, view: AttemptView) -> dict[str, object]:
     if not attempt.nodes and nodes:
         changes["nodes"] = nodes
     if attempt.first_step is None and coordinator is not None and coordinator.first_step is not None:
-        changes |= {"first_step": coordinator.first_step, "first_step_at": coordinator.first_step_at}
+        told = coordinator.first_step_at
+        since = attempt.submitted_at or attempt.planned_at
+        # Ranks on a node whose clock is wrong trained again when that was heard, not days ago or to come.
+        right = told is not None and since - CLOCK_SECONDS <= told <= view.now + CLOCK_SECONDS
+        changes |= {"first_step": coordinator.first_step, "first_step_at": told if right else view.now}
     restarts = 0 if coordinator is None else max((item.number for item in coordinator.news.restarts), default=0)
     if restarts > attempt.restarts_in_place:
         changes["restarts_in_place"] = restarts

@@ -17,6 +17,8 @@ PROGRAM_MARKS = frozenset(
     {"restore-begin", "restore-end", "checkpoint-begin", "checkpoint-end", "evaluation-begin", "evaluation-end"}
 )
 """Moments that the programs in the pods tell: the ranks stood still to load or to save a checkpoint, or to evaluate."""
+CLOCK_SECONDS = 5.0
+"""Clocks that are kept in time differ by less. What lies further outside its attempt's life was told by a wrong one."""
 SAME_ADVICE = 1.25
 """The cost of an interval is flat around its best value."""
 

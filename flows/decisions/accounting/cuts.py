@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeGuard
 
 from flows.decisions.recovery.incarnations import begins_again, first_restart_in
 from profiles.vocabulary import Tile
-from workflows.model.gang_status import RESTART_MARK
+from workflows.model.gang_status import CLOCK_SECONDS, PROGRAM_MARKS, RESTART_MARK
 from workflows.model.records import AttemptRecord, MarkRecord, StepRow
 
 Interval = tuple[float, float]
@@ -89,6 +89,38 @@ def cuts_of(
         cuts += _during_steps(work, cuts[-1].at)
         cuts += _after_steps(attempt, mine.get(number, ()), work)
     return tuple(cuts)
+
+
+def on_our_clock(
+    attempts: Sequence[AttemptRecord], marks: Sequence[MarkRecord], steps: StepSpans, end: float
+) -> tuple[Sequence[MarkRecord], StepSpans]:
+    """Marks and steps with what programs told by a clock that is wrong moved into the life of their attempt.
+
+    Within an attempt all of it is moved alike, so that distances stay. `end`: of the run, or now.
+    """
+    moved: dict[int, float] = {}
+    for place, attempt in enumerate(attempts):
+        rows = steps.get(attempt.number)
+        if rows:
+            ended = attempts[place + 1].planned_at if place + 1 < len(attempts) else end
+            until = attempt.ended_at if attempt.ended_at is not None else ended
+            times = [row.at for row in rows]
+            began = next(at for at in (attempt.running_at, attempt.applied_at, attempt.planned_at) if at is not None)
+            offset = _offset(min(times), max(times), began, until)
+            moved |= {attempt.number: offset} if offset else {}
+    if not moved:
+        return marks, steps
+    ours = [
+        replace(one, at=one.at + moved.get(one.attempt, 0.0)) if one.kind in PROGRAM_MARKS else one for one in marks
+    ]
+    return ours, {n: [replace(row, at=row.at + moved.get(n, 0.0)) for row in rows] for n, rows in steps.items()}
+
+
+def _offset(first: float, last: float, began: float, until: float) -> float:
+    """By how much steps are to be moved to lie between two moments; 0 where they nearly do."""
+    if last > until + CLOCK_SECONDS:
+        return max(until - last, began - first)
+    return began - first if first < began - CLOCK_SECONDS else 0.0
 
 
 def marks_of(marks: Iterable[MarkRecord]) -> dict[int, list[MarkRecord]]:

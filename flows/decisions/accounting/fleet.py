@@ -14,6 +14,7 @@ import pandas  # pyright: ignore[reportMissingTypeStubs] - see Frame
 from flows.decisions.accounting.advice import NO_FAILURE_ACTIONS, NO_FAILURE_CLASSES, failure_probability, spares
 from flows.decisions.accounting.reliability import believed_rate, failure_rate
 from flows.decisions.accounting.report import UNDIAGNOSED, clip
+from flows.decisions.policy import FaultPolicy, classes_where
 from flows.decisions.text import timestamp
 from profiles.vocabulary import FaultClass, Tile
 from workflows.model.runs import LedgerWindow, RunSummary
@@ -149,6 +150,10 @@ def _failures(incidents: Frame, node_days: float, nodes: int) -> Json:
     }
 
 
+def _is_the_programs(policy: FaultPolicy) -> bool:
+    return policy.exception_blames_code
+
+
 def _by_day(incidents: Frame) -> list[Json]:
     """Failures of each day (UTC) that had one, by class."""
     failures = incidents[incidents["failure"]]
@@ -162,7 +167,8 @@ def _by_day(incidents: Frame) -> list[Json]:
 
 def _nodes(incidents: Frame) -> list[Json]:
     """Nodes that were blamed, the most often blamed first."""
-    blamed = incidents[incidents["nodes"].map(len) > 0].explode("nodes")
+    where = (incidents["nodes"].map(len) > 0) & ~incidents["class"].isin(classes_where(_is_the_programs))
+    blamed = incidents[where].explode("nodes")
     rows: list[Json] = []
     for node, mine in blamed.groupby("nodes"):
         classes: dict[str, int] = mine["class"].value_counts().to_dict()

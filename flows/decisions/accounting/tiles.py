@@ -25,6 +25,7 @@ from flows.decisions.accounting.cuts import (
     cuts_of,
     intervals,
     marks_of,
+    on_our_clock,
     restores_of,
 )
 from profiles.vocabulary import Tile
@@ -167,6 +168,7 @@ def tile(
     attempts: Sequence[AttemptRecord], marks: Sequence[MarkRecord], steps: StepSpans, begin: float, end: float
 ) -> tuple[TileSpan, ...]:
     """The states of a run from its submission to its end (or now). `marks` and `steps` may come in any order."""
+    marks, steps = on_our_clock(attempts, marks, steps, end)
     spans = _spans(cuts_of(attempts, marks, steps, begin), begin, end)
     question_marks = [mark for mark in marks if mark.detail.startswith("approval")]
     waits = [mark for mark in marks if not mark.detail.startswith("approval")]

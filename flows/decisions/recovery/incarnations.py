@@ -70,11 +70,16 @@ def incarnations(
         newest = place == len(restarts)
         if steps:
             found[place] |= {"first_step": steps[0].step, "last_step": steps[-1].step}
-        elif not newest:
+        elif not newest and (not place or _trained(restarts[place - 1], until=restarts[place].detected_at)):
             found[place]["last_step"] = restarts[place].step
         if newest and attempt.last_step is not None and (steps or (not rows and restarts[-1].resumed_at is not None)):
             found[place]["last_step"] = attempt.last_step  # a launcher's own record may know of later ones
     return found
+
+
+def _trained(restart: IncidentRecord, until: float) -> bool:
+    """Whether ranks that began with this restart made a step before `until`: else the last step is not theirs."""
+    return restart.resumed_at is not None and restart.resumed_at <= until
 
 
 def lines(attempts: Sequence[Json]) -> list[str]:

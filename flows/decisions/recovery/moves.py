@@ -126,7 +126,7 @@ def _recovery(story: Story, attempt: AttemptRecord, incident: IncidentRecord) ->
         return Recover(incident)
     approval = next((item for item in story.approvals if item.incident == incident.id), None)
     if approval is not None and approval.state == "waiting":
-        return AwaitAnswer(approval)
+        return _stop(story) or AwaitAnswer(approval)
     mine = tuple(item for item in story.actions if item.incident == incident.id)
     undone = tuple(item for item in mine if item.state in ("planned", "waiting", "recorded"))
     undone = tuple(sorted(undone, key=lambda item: not item.target))  # nodes first: the run's own action plans anew

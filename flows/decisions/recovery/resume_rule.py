@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiles.run import CheckpointPolicy
+from profiles.run import CheckpointPolicy, RunProfile
 from profiles.vocabulary import VerdictWord
 from workflows.model.records import AttemptRecord
 
@@ -88,6 +88,12 @@ def lineage(attempts: Sequence[AttemptRecord], paths: Sequence[tuple[int, str]] 
             redone = attempt.resumed_from_step or 0
             excluded -= {path for path in excluded if redone < step_of.get(path, last + 1) <= last}
     return CheckpointRule(limit, tuple(sorted(excluded)), False, "of the present lineage")
+
+
+def resume_proof(attempt: AttemptRecord, run: RunProfile) -> VerdictWord | None:
+    """Whether the attempt went on where its checkpoint was, however it ended; None: nothing was resumed, or no step."""
+    every = run.progress.every_steps
+    return prove_resume(attempt.resumed_from_step, attempt.first_step, run.checkpoint, every)[0]
 
 
 _FIRST = {"next": 1, "same": 0}

@@ -25,7 +25,7 @@ from workflows.model.attempt import LIVING, Evidence, LogLine, Signal
 from workflows.model.checkpoints import standing
 from workflows.model.fleet import BrakeState
 from workflows.model.records import ActionRecord, AttemptRecord, IncidentRecord, Story
-from workflows.wire import GateReport
+from workflows.wire import GateReport, ResumeChoice
 
 MAY_BE_HARDWARE = classes_where(lambda policy: policy.may_be_hardware)
 """Classes of which a look at the node can confirm or change the diagnosis. In all others it decides nothing."""
@@ -68,7 +68,7 @@ def situation(
         budget=resolved.run.budget,
         gpu_hours=spent_gpu_seconds / 3600.0,
         wall_seconds=now - story.run.created_at,
-        choice=evidence.choice,
+        choice=evidence.choice or _resumed(story, evidence.attempt),
         checkpoints=tuple(item for item in looked_at if _allowed(item, kept)),
         lineage=kept,
         roll_back_limits=_roll_back_limits(story),
@@ -152,6 +152,14 @@ def _redo_seconds(attempts: tuple[AttemptRecord, ...], looked_at: tuple[tuple[in
     each = (last.last_step_at - last.first_step_at) / (last.last_step - last.first_step)
     begin = max((step for step, _ in looked_at if step <= last.last_step), default=0)
     return max(0.0, each) * (last.last_step - begin)
+
+
+def _resumed(story: Story, number: int) -> ResumeChoice | None:
+    """What the attempt was given, where its checkpoint step is not known any more; None: nothing, or not known."""
+    attempt = next((item for item in story.attempts if item.number == number), None)
+    if attempt is None or not attempt.resume_path:
+        return None
+    return ResumeChoice(attempt.resume_path, attempt.resumed_from_step, [], "pass", "as the attempt was given it")
 
 
 def _highest(attempts: tuple[AttemptRecord, ...], evidence: Evidence) -> tuple[int | None, ...]:

@@ -77,8 +77,12 @@ class FleetNode:
 
     @property
     def word(self) -> VerdictWord:
-        """What holds now: a node that was never tested, or whose pass has run out, is unknown."""
-        return VerdictWord.UNKNOWN if self.proven is None else self.proven.word
+        """What holds now: unknown where it was never tested, its pass has run out, or it was taken out after it."""
+        if self.proven is None:
+            return VerdictWord.UNKNOWN
+        out_since = self.since if self.state is Schedulability.QUARANTINED else None
+        before = out_since is not None and (self.verdict is None or self.verdict.at <= out_since)
+        return VerdictWord.UNKNOWN if before and self.proven.word is VerdictWord.PASS else self.proven.word
 
 
 @dataclass(frozen=True)

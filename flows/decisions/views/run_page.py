@@ -13,7 +13,16 @@ from flows.decisions.recovery.incarnations import by_attempt
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import PlotLine, bar, blame, duration_text, first_names, picture
 from flows.decisions.views.approvals import approval_sheet
-from flows.decisions.views.status import Json, Surroundings, act_text, node_rows, note_sentences, status_of, troubles_of
+from flows.decisions.views.status import (
+    Json,
+    Surroundings,
+    act_text,
+    ended_words,
+    node_rows,
+    note_sentences,
+    status_of,
+    troubles_of,
+)
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from workflows.model.checkpoints import standing
@@ -312,8 +321,7 @@ def _begun(attempt: AttemptRecord) -> list[Moment]:
 def _ended(attempt: AttemptRecord) -> list[Moment]:
     if attempt.ended_at is None:
         return []
-    name = f"attempt {attempt.number}"
-    return [(f"{name} ended", f"{name} ended: {attempt.outcome}, last step {attempt.last_step}")]
+    return [(f"attempt {attempt.number} ended", ended_words(attempt))]
 
 
 def _of_incident(incident: IncidentRecord) -> list[Moment]:

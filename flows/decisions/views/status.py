@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from flows.decisions.policy import POLICY
 from flows.decisions.recovery.incarnations import by_attempt, incarnations
 from flows.decisions.recovery.straggler import slow_ranks_document
 from flows.decisions.text import age, timestamp
@@ -138,6 +139,18 @@ def _link(attempt: AttemptRecord, cluster: ClusterProfile) -> Json:
     if not base or attempt.submitted_at is None:
         return {}
     return {"link": f"{base}/workflows/{cluster.namespace}/{attempt_name(attempt.run, attempt.number)}"}
+
+
+def ended_words(attempt: AttemptRecord) -> str:
+    """That an attempt has ended, once: its launchers' own records, read at the end of the run, may tell of more."""
+    heard = "no step was heard of" if attempt.last_step is None else f"last step heard of {attempt.last_step}"
+    return f"attempt {attempt.number} ended: {attempt.outcome}, {heard}"
+
+
+def step_words(status: Json) -> str:
+    """The step at which a run is, of how many."""
+    total = f" of {status['steps']}" if status["steps"] else ""
+    return f"no step yet{total}" if status["step"] is None else f"step {status['step']}{total}"
 
 
 def attempt_row(attempt: AttemptRecord) -> Json:
@@ -285,13 +298,18 @@ def headline(lines: Sequence[RunLine], *, more: bool) -> str:
     return f"{text}; older ones are left out: primus runs --limit 0" if more else text
 
 
+def _is_the_programs(incident: IncidentRecord) -> bool:
+    """Whether the program is to blame, or what it was given: the node where that showed did nothing."""
+    return incident.fault_class is not None and POLICY[incident.fault_class].exception_blames_code
+
+
 def node_rows(story: Story) -> list[Json]:
     """One row a node that any attempt had, those with trouble first, then by name."""
     held: dict[str, list[int]] = {}
     for attempt in story.attempts:
         for node in attempt.nodes:
             held.setdefault(node, []).append(attempt.number)
-    blamed = Counter(node for item in story.troubles for node, _ in item.culprits if node)
+    blamed = Counter(node for item in story.troubles if not _is_the_programs(item) for node, _ in item.culprits if node)
     done = {(item.target, item.kind): item for item in story.actions if item.target}
     now = set(story.attempt.nodes) if story.attempt is not None and story.attempt.ended_at is None else set[str]()
     names = sorted({*held, *blamed, *(node for node, _ in done)}, key=lambda node: (-blamed[node], node))

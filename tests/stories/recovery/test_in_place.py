@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import time
+from datetime import datetime
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -13,8 +17,10 @@ from deployments.cli.drill import run_drill
 from deployments.cli.logs import incarnations
 from deployments.cli.report import report_document
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, Tile
+from tasks.runs.faults import rank_process
 from tasks.runs.submit import attempt_token
 from tests.support.harness.stages import PROFILE, Stage, incident, outcomes, succeeded
+from tests.support.running.waiting import patience
 from tests.support.trainers.plain_ranks import weights_of_plain_ranks
 from workflows.labels import COORDINATOR_PORT
 from workflows.model.attempt import Signal
@@ -87,6 +93,23 @@ def test_a_killed_rank_begins_again_and_its_attempt_goes_on(scene: Stage, unfail
     twice = len(rows) - len({row.step for row in rows})
     assert twice >= 1, "steps after the checkpoint were done twice"
     assert (Tile.ROLLBACK in states) == (twice > 0)
+
+
+def test_what_is_told_of_a_recovery_is_what_an_outsider_measures(scene: Stage) -> None:
+    """Who kills a rank himself and looks at the rank's own log."""
+    scene.start(in_place=True, overrides=STEPS).at_step(27)
+    pid = rank_process(scene.scene(), 1)
+    killed = time.time()
+    os.kill(pid, signal.SIGKILL)
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    [seen] = story.troubles
+    assert seen.resumed_at is not None
+    lines = [line.split(" ", 2) for line in next(scene.folder.glob("a1/*/rank-0.log")).read_text().splitlines()]
+    after = [(at, text) for at, *text in lines if datetime.fromisoformat(at).timestamp() > killed]
+    begun = next(place for place, (_, text) in enumerate(after) if "begins" in " ".join(text))
+    again = next(datetime.fromisoformat(at).timestamp() for at, text in after[begun:] if text[0] == "step")
+    assert seen.resumed_at - seen.at == pytest.approx(again - killed, abs=patience(0.05)), scene.tell()
 
 
 def test_a_restart_in_place_is_written_down_once_though_the_flow_was_killed(scene: Stage, unfailed: str) -> None:

@@ -64,6 +64,10 @@ def stop_gang(state: State, why: str, save: bool, source: Optional[Key]) -> Tran
     return Transition(replace(state, orders=(*state.orders, order), pending=None), (GiveOrder(order),))
 
 
+CREDIBLE_SECONDS = 86400.0
+"""An end or a last progress that is further away, or to come, was told by a clock that is wrong."""
+
+
 def handle_failure(state: State, member: Member, end: RankEnd, why: str, at: float) -> Transition:
     """Handle the failure of a rank in an essential pod, reported `at` (Unix time in seconds). `state` has its end."""
     if not state.restarts_lent or not state.restarts_together(member.role):
@@ -97,7 +101,7 @@ def settle(state: State, at: float) -> Transition:
     failures = state.pending.failures
     culprit = next((one for one in failures if looks_killed(one.end)), failures[0])
     place, role = state.members[culprit.key].place, culprit.key[0]
-    cause = Cause(RANK_FAILED, culprit.why, culprit.end.rank, place, role=role)
+    cause = Cause(RANK_FAILED, culprit.why, culprit.end.rank, place, role=role, at=culprit.end.at)
     choice = choose_checkpoint(state)
     against = _why_not_killed(failures, culprit) or _objection(state, cause, choice, at)
     if against or choice is None:
@@ -162,7 +166,7 @@ def handle_hang(state: State, found: HangConfirmed) -> Transition:
     busy = state.is_stopping or state.pending is not None
     if not state.has_right or busy or found.incarnation != state.incarnation:
         return Transition(state)
-    cause = Cause(HANG, found.why, found.rank, found.node, found.stacks)
+    cause = Cause(HANG, found.why, found.rank, found.node, found.stacks, at=state.progress.phase_at or None)
     choice = choose_checkpoint(state)
     against = _objection(state, cause, choice, found.at)
     if against or choice is None:
@@ -252,6 +256,7 @@ def _restart(state: State, cause: Cause, choice: ResumePoint, at: float) -> Tran
         share=state.share,
         role="" if state.share and cause.role == state.deciding_role else cause.role,
         pods=(state.first_pod, end) if state.scope == REPLICA else (0, 0),
+        happened_at=cause.at if cause.at is not None and 0 <= at - cause.at <= CREDIBLE_SECONDS else None,
     )
     resume = Resume(incarnation, choice.path, choice.step)
     order = Order(_next_number(state), cause.why, False, None, resume, roles=(state.deciding_role, *state.companions))

@@ -83,6 +83,8 @@ class Cause:
     stacks: str = ""
     role: str = ""
     """Role of the rank; "": the deciding role."""
+    at: Optional[float] = None
+    """When it happened by the clock of its launcher, Unix seconds; None: not known."""
 
 
 @dataclass(frozen=True)

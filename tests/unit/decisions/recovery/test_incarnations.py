@@ -61,7 +61,7 @@ def test_an_attempt_without_a_restart_has_one() -> None:
         ("the newest has made none", (AGAIN, SCRATCH), rows((1, 23, 100.0), (21, 33, 124.0)),
          [(1, None, 1, 23), (2, 20, 21, 33), (3, None, None, None)]),
         ("one between made none", (replace(AGAIN, detected_at=123.6), replace(SCRATCH, detected_at=123.8)),
-         rows((1, 23, 100.0), (1, 60, 124.0)), [(1, None, 1, 23), (2, 20, None, 33), (3, None, 1, 60)]),
+         rows((1, 23, 100.0), (1, 60, 124.0)), [(1, None, 1, 23), (2, 20, None, None), (3, None, 1, 60)]),
         ("steps were not read", (AGAIN,), [], [(1, None, 1, 23), (2, 20, None, 60)]),
         ("nor made since", (replace(AGAIN, resumed_at=None),), [], [(1, None, 1, 23), (2, 20, None, None)]),
     ],

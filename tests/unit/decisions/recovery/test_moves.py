@@ -85,6 +85,17 @@ def story(**parts: object) -> Story:
             AwaitAnswer(ASKED),
         ),
         (
+            "who stops the run needs no answer",
+            story(
+                attempts=(LIVE,),
+                incidents=(DECIDED,),
+                actions=(NEXT,),
+                approvals=(ASKED,),
+                requests=(STOP,),
+            ),
+            Finish(RunState.STOPPED, "enough"),
+        ),
+        (
             "a yes carries it out",
             story(
                 attempts=(LIVE,), incidents=(DECIDED,), actions=(NEXT,), approvals=(replace(ASKED, state="approved"),)

@@ -8,17 +8,22 @@ from typing import Any
 
 import pytest
 
+from deployments.cli.drill import drill_text
+from deployments.screen.live import Lines
 from deployments.screen.views import status_text
-from flows.decisions.accounting.report import report_of
-from flows.decisions.views.run_page import page_of
-from flows.decisions.views.status import Surroundings, status_of
+from flows.decisions.accounting.advice import is_failure
+from flows.decisions.accounting.report import goodput_of, report_of
+from flows.decisions.node_tests.grading.standing import NodeStanding
+from flows.decisions.views.fleet import FleetNode, Schedulability
+from flows.decisions.views.run_page import moments, page_of
+from flows.decisions.views.status import Surroundings, ended_words, incident_row, node_rows, status_of
 from flows.pages.run import run_page
 from profiles.cluster import Endpoints
 from profiles.resolve import Resolved
-from profiles.vocabulary import Action, FaultClass, Mode, RunState
+from profiles.vocabulary import Action, FaultClass, Mode, RunState, VerdictWord
 from tests.support.builders.attempt_plans import a_gpu_plan
 from workflows.model.events import PageGround
-from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, Story
+from workflows.model.records import AttemptRecord, IncidentRecord, RunRecord, StepRow, Story, VerdictRecord
 
 RESOLVED = a_gpu_plan().resolved
 FIRST = AttemptRecord("demo-1", 1, 1.0, "first", submitted_at=2.0)
@@ -68,6 +73,68 @@ def test_what_was_only_told_takes_a_line_a_kind_however_often_it_was() -> None:
     assert len(lines) < 20
     assert any(line.startswith("demo-1-a1-i1: node_lost") for line in lines)
     assert len(document["incidents"]) == 52, "programs get all of them"
+
+
+def test_before_the_first_step_nobody_reads_none() -> None:
+    told = status_text(status_of(story(FIRST), RESOLVED, Surroundings(now=3.0)))
+    assert "None" not in told
+    assert f"no step yet of {RESOLVED.run.steps}; durable checkpoint: none yet" in told
+
+
+def test_an_attempt_ends_once_on_screen_and_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    ended, lines, said = (
+        replace(FIRST, ended_at=9.0, outcome="node_lost", last_step=83),
+        Lines(),
+        set[tuple[str, str]](),
+    )
+    for attempt in (ended, replace(ended, last_step=100)):
+        lines.tell(story(attempt))
+        said |= {one for one in moments(story(attempt)) if "ended" in one[0]}
+    assert capsys.readouterr().err.splitlines() == ["attempt 1 ended: node_lost, last step heard of 83"]
+    assert len({key for key, _ in said}) == 1, "told once by whoever tells each key once"
+    assert ended_words(replace(ended, last_step=None)) == "attempt 1 ended: node_lost, no step was heard of"
+
+
+def test_a_drill_is_told_in_words() -> None:
+    hit = noted(0, "node-not-ready", fault_class=FaultClass.NODE_LOST, action=Action.NEW_ATTEMPT, resumed_at=7.5)
+    told = drill_text({"fault": "lose-node:node-0", "recovered": True, **incident_row(hit)})
+    assert told.startswith(
+        "lose-node:node-0: noticed after 0 s as node_lost, answered with new-attempt, training again"
+    )
+    assert not re.search(r"[{}\[\]]|None|True", told)
+    asleep = drill_text({"fault": "corrupt-checkpoint:newest", "recovered": None, "why": "nothing is expected"})
+    assert asleep == "corrupt-checkpoint:newest: nothing is expected"
+
+
+def test_a_nodes_record_has_no_errors_of_the_program() -> None:
+    own, lost = (noted(number, "pod-failed", fault_class=one, action=Action.GIVE_UP)
+                 for number, one in enumerate((FaultClass.USER_CODE, FaultClass.NODE_LOST)))  # fmt: skip
+    rows = {row["node"]: row["blamed"] for row in node_rows(replace(story(FIRST), incidents=(own, lost)))}
+    assert rows == {"node-1": 1}
+    assert [is_failure(item) for item in (own, lost)] == [False, True]
+
+
+def test_a_pass_from_before_a_node_was_taken_out_is_no_pass_now() -> None:
+    def word(state: Schedulability, since: float | None) -> VerdictWord:
+        tested = VerdictRecord("c", "node-0", VerdictWord.PASS, "gate", 50.0)
+        standing = NodeStanding("node-0", VerdictWord.PASS, "passed")
+        return FleetNode("node-0", state=state, since=since, verdict=tested, proven=standing).word
+
+    assert word(Schedulability.QUARANTINED, 60.0) is VerdictWord.UNKNOWN
+    assert word(Schedulability.QUARANTINED, 40.0) is VerdictWord.PASS, "tested since"
+    assert word(Schedulability.SCHEDULABLE, 60.0) is VerdictWord.PASS
+
+
+@pytest.mark.parametrize("offset", [48 * 3600.0, -48 * 3600.0])
+def test_steps_of_a_node_whose_clock_is_wrong_are_accounted_for_in_their_attempt(offset: float) -> None:
+    attempt = replace(FIRST, applied_at=3.0, running_at=10.0, ended_at=112.0, outcome="succeeded")
+    whole = replace(story(attempt), run=replace(story().run, ended_at=113.0))
+    right, wrong = ({1: [StepRow(n, 11.0 + n + skew) for n in range(1, 101)]} for skew in (0.0, offset))
+    told, expected = (goodput_of(whole, rows, 8, 113.0) for rows in (wrong, right))
+    assert expected["productive_gpu_seconds"] == pytest.approx(800.0)
+    assert told["wall_seconds"] == expected["wall_seconds"]
+    assert told["productive_gpu_seconds"] == pytest.approx(800.0, abs=8.0), "all but a step"
+    assert told["lost"]["init"] == pytest.approx(expected["lost"]["init"], abs=24.0)
 
 
 def test_every_page_counts_the_same_incidents() -> None:

@@ -76,6 +76,14 @@ def test_what_is_ordered_when_ranks_fail(events: Sequence[Event], orders: list[s
     assert kinds(gang(*events)) == orders
 
 
+def test_a_restart_says_when_its_rank_ended_by_the_clock_of_its_launcher() -> None:
+    def happened(at: float) -> float | None:
+        return gang(told(0, 2, replace(end(0, **KILLED), at=at))).restarts[0].happened_at
+
+    decided = gang(told(0, 2, end(0, **KILLED))).restarts[0].at
+    assert (happened(decided - 0.4), happened(decided + 5.0), happened(decided - 1e6)) == (decided - 0.4, None, None)
+
+
 def test_without_the_right_everything_is_as_it_was() -> None:
     state = gang(told(0, 2, end(0, **KILLED)), lent=0)
     assert [(order.to_json(), order.source) for order in state.orders] == [

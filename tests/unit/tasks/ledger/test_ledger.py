@@ -150,6 +150,18 @@ def test_incidents_and_actions_tell_what_was_decided_and_why(ledger: Ledger) -> 
     assert done == replace(planned, state="done", done_at=1004.0)
 
 
+def test_a_question_is_over_when_what_it_asks_about_is(ledger: Ledger) -> None:
+    fencing = driven(ledger)
+    ledger.plan_attempt(fencing, an_attempt())
+    seen = ledger.open_incident(fencing, an_incident())
+    ledger.decide(fencing, replace(seen, action=Action.ASK, why="w"), (), replace(approval("q"), incident=seen.id))
+    ledger.withdraw("demo", 1500.0, "taken back: the run has stopped")
+    [found] = ledger.approvals("demo")
+    assert (found.state, found.answered_at, found.why) == ("expired", 1500.0, "taken back: the run has stopped")
+    ledger.withdraw("demo", 1600.0, "again")
+    assert ledger.approvals("demo") == [found]
+
+
 def approval(name: str = "i-approval") -> ApprovalRecord:
     return ApprovalRecord(name, "demo", "i", "Repair node-1?", "waiting", 1000.0, 2000.0)
 

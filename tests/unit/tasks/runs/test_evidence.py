@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.runs.evidence import LOG_PODS, lines_of, suspended, telling
+from tasks.context import Right, World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.runs.evidence import LOG_PODS, lines_of, open_incident, suspended, telling
+from tasks.runs.in_place import incident_of
+from tasks.settings import Settings
+from tests.support.builders.ledgers import an_attempt, driven
 from tests.support.builders.nodes import a_node
-from workflows.model.attempt import Signal
+from workflows.model.attempt import AttemptView, CoordinatorFacts, Signal
 from workflows.model.cluster import Pod
-from workflows.model.records import AttemptRecord
+from workflows.model.gang_status import GangNews
+from workflows.model.records import AttemptRecord, MarkRecord
 from workflows.programs.launcher.options import Place, Rendezvous
 from workflows.programs.launcher.rank_set import describe_restart
+from workflows.status import Hang, RestartInPlace
+from workflows.wire import RankEnd, Termination
 
 PLACE = Place("r", 1, 0, "node-0", "p", "127.0.0.1", "/r", "/r/c", "", 20, "", "", "", "")
 RAN = AttemptRecord("demo", 1, 1.0, "first", submitted_at=2.0, running_at=3.0)
@@ -50,6 +59,52 @@ def test_a_gang_that_was_suspended_after_it_had_run(
 ) -> None:
     cluster: Any = OneJobSet(found)
     assert suspended(cluster, attempt) == words
+
+
+HUNG = CoordinatorFacts(at=100.0, news=GangNews(hang=Hang(25.0, verdict="confirmed")))
+ENDED = Termination("demo", 1, "trainer", "node-1", "p", "rank-failed", [
+    RankEnd(0, 0, 92.0, exit_code=1, requested=True), RankEnd(1, 1, 90.5, exit_code=1)])  # fmt: skip
+PAST = AttemptView("demo", 1, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("signal", "view", "faults", "restarts", "happened"),
+    [
+        (Signal.HANG, replace(PAST, coordinator=HUNG), (), (), 75.0),
+        (Signal.HANG, PAST, (), (), 80.0),
+        (Signal.HANG, replace(PAST, coordinator=HUNG), (70.0,), (), 70.0),
+        (Signal.POD_FAILED, replace(PAST, pods=(Pod("p", phase="Failed", finished_at=95.0, termination=ENDED),)),
+         (), (), 90.5),
+        (Signal.POD_FAILED, replace(PAST, pods=(Pod("p", phase="Failed", finished_at=95.0),)), (), (), 95.0),
+        (Signal.POD_FAILED, replace(PAST, pods=(Pod("p", phase="Failed", finished_at=95.0),)), (20.0,), (21.0,), 95.0),
+        (Signal.POD_FAILED, PAST, (20.0, 60.0), (21.0,), 60.0),
+        (Signal.NODE_NOT_READY, PAST, (), (), 100.0),
+    ],
+)  # fmt: skip
+def test_when_it_happened(
+    tmp_path: Path,
+    signal: Signal,
+    view: AttemptView,
+    faults: tuple[float, ...],
+    restarts: tuple[float, ...],
+    happened: float,
+) -> None:
+    """A hang with its last progress, a failed rank with its end; a drill's fault only where ranks began before it."""
+    ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
+    fencing = driven(ledger)
+    ledger.plan_attempt(fencing, an_attempt())
+    ledger.update_attempt(fencing, "demo", 1, last_step=7, last_step_at=80.0)
+    ledger.add_marks(fencing, [MarkRecord("demo", 1, "fault", at, "kill-rank:1") for at in faults])
+    for number, at in enumerate(restarts, 1):
+        again = RestartInPlace(number, at, number + 1)
+        ledger.open_incident(fencing, incident_of(an_attempt(), again, at))
+    settings = Settings.from_environment({"PRIMUS_HOME": "/nowhere"})
+    with standing_in(World(settings, ledger, Right("demo", fencing), lambda: 100.0)):
+        attempt = ledger.story("demo").attempt
+        assert attempt is not None
+        found = open_incident.fn(attempt, signal, "why", view)
+    ledger.close()
+    assert (found.at, found.detected_at) == (happened, 100.0)
 
 
 class OneLog:

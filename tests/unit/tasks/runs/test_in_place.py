@@ -152,6 +152,7 @@ def test_a_fault_that_was_caused_belongs_to_the_restart_after_it() -> None:
     marks = [MarkRecord("demo", 1, "fault", at) for at in (1001.0, 1009.5, 1010.5)]
     assert happened(marks, 1, restart(), 1000.5) == 1009.5
     assert happened(marks, 1, restart(), 1009.5) == 1010.0, "the fault before was of the restart before"
+    assert happened(marks, 1, restart(happened_at=1009.7), 1009.5) == 1009.7, "as its launcher saw it"
     assert happened(marks, 2, restart(), 0.0) == 1010.0
 
 
