@@ -37,8 +37,6 @@ ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 DCGM_RESULTS: Mapping[str, str] = {"pass": "pass", "passed": "pass", "fail": "fail", "failed": "fail"}
 SETTINGS = ("environment variables", "environmental variables", "persistence mode", "graphics processes")
 """Tests of how a node is set up, by DCGM's names: what they warn of is no fault of its hardware."""
-HARMLESS = frozenset(("monitor", "config"))
-"""Severities of a warning that ask for nothing of the hardware."""
 _SETTING = re.compile(r"environment variable|persistence mode|graphics process", re.IGNORECASE)
 SEVERITIES: Mapping[int, str] = {1: "monitor", 2: "isolate", 3: "unknown", 4: "triage", 5: "config", 6: "reset"}
 """DCGM 4's `error_severity`: `config` is a setting of the node, not its hardware."""
@@ -94,8 +92,8 @@ def _warned(name: str, status: str, severities: Sequence[str], warnings: Sequenc
     """`pass` where all that DCGM warns of is how the node is set up; else it neither passes nor fails."""
     if not status.startswith("Warn"):
         return ""
-    if severities:
-        return "pass" if HARMLESS.issuperset(severities) else ""
+    if severities and severities != ["monitor"]:
+        return "pass" if severities == ["config"] else ""
     about_settings = bool(warnings) and all(map(_SETTING.search, warnings))
     return "pass" if about_settings or name.lower() in SETTINGS else ""
 
