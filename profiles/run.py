@@ -202,7 +202,8 @@ class CheckpointPolicy(Value):
     """Tell a further attempt the interval at which least is lost, by the measured stall of a save and the believed time
     between failures, within a quarter and four times of `interval_steps`. Needs `{interval_steps}` in a command."""
     keep: PositiveCount = 3
-    """Usable checkpoints to keep at least; the newest two are never deleted. We delete only what we copied."""
+    """Usable checkpoints to keep at least; the newest two are never deleted. While the run lives we delete only what we
+    copied; `primus gc` removes older ones of ended runs."""
     resume_argument: tuple[str, ...] = ()
     """Added to the command when there is something to resume, e.g. `("--resume", "{resume_from}")`.
     Placeholders: those of `command`, `{resume_from}`, and `{resume_dir}`, the folder in which it lies (the checkpoint

@@ -53,7 +53,7 @@ def programs_archive(home: Path) -> Path:
     Raises:
         Unavailable: the archive cannot be written.
     """
-    target = home / "programs" / _present_digest(_looks()) / ARCHIVE
+    target = present_folder(home) / ARCHIVE
     if home.exists() and not os.access(home, os.W_OK):
         return target  # who may only read the home starts no pod there
     if not target.exists():
@@ -61,6 +61,11 @@ def programs_archive(home: Path) -> Path:
         target = home / "programs" / _digest(sources) / ARCHIVE
         _write(target, _archive(sources))
     return target
+
+
+def present_folder(home: Path) -> Path:
+    """The folder of the archive of the programs as they are now, whether or not it is there."""
+    return home / "programs" / _present_digest(_looks())
 
 
 def _looks() -> tuple[tuple[str, int, int], ...]:

@@ -63,6 +63,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
         "Set up": {
             "up": _of("up", "Start server, flow runner and monitor in the background."),
             "down": _of("up", "Stop what `primus up` started; training continues."),
+            "gc": _of("housekeeping", "Remove what no run needs; --dry-run only says it."),
             "doctor": _of("why", "Whether a cluster is fit for runs, and what to mend."),
             "clusters": Command("", "Cluster profiles; make one from a living cluster."),
             "profiles": Command("", "Shipped profiles, and whether yours is right."),

@@ -140,15 +140,24 @@ def show_status(
 
 @app.command()
 def runs(
+    words: Annotated[list[str] | None, typer.Argument(help="Nothing, or rm and names of ended runs.")] = None,
     state: Annotated[str, typer.Option("--state", help="Only in these states, e.g. running,recovering.")] = "",
     since: Annotated[str, typer.Option("--since", help="That lived later: 2026-01-31T12:00, or 6h, 7d ago.")] = "",
     limit: Annotated[int | None, typer.Option("--limit", help="The newest so many; 0: all. Else a screenful.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With rm: say what would go.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Every run of this ledger, the newest last; at a terminal as many as it holds.
+    """Every run of this ledger, the newest last; at a terminal as many as it holds. Or remove the files of ended ones.
 
     Example: primus runs --state running,waiting-for-approval
+    Example: primus runs rm first --dry-run
     """
+    if words:
+        from deployments.cli.housekeeping import remove_runs
+
+        if words[0] != "rm" or len(words) < 2:
+            raise ProfileError("RUN", f"say rm and names of ended runs, or nothing; got {' '.join(words)}")
+        return remove_runs(words[1:], dry_run=dry_run, as_json=as_json)
     return list_runs(state, since, limit, as_json=as_json)
 
 

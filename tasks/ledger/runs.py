@@ -15,7 +15,7 @@ from profiles.errors import Conflict, Fenced
 from profiles.vocabulary import FINISHED, Action, Mode, RunState
 from tasks.ledger.database import NAMES_AT_ONCE, LedgerPart, LedgerTransaction, change, create_or_get, get
 from tasks.ledger.rows import from_row, read_column
-from tasks.ledger.tables import ATTEMPTS, INCIDENTS, LEASES, MARKS, REQUESTS, RUNS, SWITCHES
+from tasks.ledger.tables import ATTEMPTS, HISTORY, INCIDENTS, LEASES, MARKS, REQUESTS, RUNS, SWITCHES
 from workflows.model.records import (
     UNVERIFIED,
     Actor,
@@ -31,6 +31,7 @@ from workflows.model.runs import Fate, GangSeen, OpenRun
 
 _PAUSE = "pause"
 ACT = "act"
+REMOVED = "runs rm"
 """Kind of a line that tells of a person's act alone; what came of others stands in a line of its own kind."""
 
 LEASE_SECONDS = 15.0
@@ -117,9 +118,25 @@ class RunLedger(LedgerPart):
             record = get(transaction, RUNS, RunRecord, {"name": run}, "run")
             if record.state not in (RunState.FAILED, RunState.STOPPED):
                 raise Conflict(f"run {run} is {record.state.value}: only a failed or stopped run can be resumed")
+            gone = select(HISTORY.c.at).where(HISTORY.c.run == run, HISTORY.c.kind == ACT, HISTORY.c.subject == REMOVED)
+            if transaction.one(gone) is not None:
+                raise Conflict(f"run {run} cannot go on: primus runs rm removed its files; choose another --name")
             _finish_requests(transaction, run, now)
             changes: dict[str, object] = {"state": RunState.PENDING, "why": why, "ended_at": None, "resumed_at": now}
             return _change(transaction, run, changes | {"resumes": record.resumes + 1})
+
+    def forget_files(self, run: str, by: Actor) -> None:
+        """Write down that the files of an ended run are removed, its checkpoints with them: it never goes on.
+
+        Raises:
+            Conflict: it has not ended.
+            NotFound.
+        """
+        with self.database.writing(run, synced=True, by=by) as transaction:
+            record = get(transaction, RUNS, RunRecord, {"name": run}, "run", lock=True)
+            if record.state not in FINISHED:
+                raise Conflict(f"run {run} is {record.state.value}: only files of an ended run can be removed")
+            transaction.note(ACT, REMOVED, "its files are removed; what the ledger knows of it stays")
 
     def pause(self, run: str | None, why: str, *, by: Actor = UNVERIFIED) -> None:
         """Halt automatic actions of one run, or (None) of everything; training itself goes on. Safe to repeat.
