@@ -21,6 +21,7 @@ from tasks.context import world
 from tasks.lease import is_taken, our_ledger, ours
 from tasks.node_tests.volumes import Claims
 from tasks.nodes.sweep import take_number
+from tasks.observe.nodes import unready
 from tasks.workflow_runs import follow_workflow, submit_workflow
 from workflows.model.node_results import NodeResult
 from workflows.model.nodes import told_by_node_object
@@ -30,6 +31,11 @@ from workflows.model.workflow import workflow_pods
 from workflows.node_tests.preflight import PREFLIGHT, PROBE, PreflightPlan, planned, preflight_workflow
 from workflows.node_tests.volumes import claim_readings, volume_seconds
 from workflows.programs.probes.run import unpack_answers
+
+LOOK_SECONDS = 10.0
+"""Between two looks at the nodes that have not reported yet: a large cluster lists many."""
+AWAY_SECONDS = 30.0
+"""A kubelet that starts anew is not ready for a moment."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +130,36 @@ def run_preflight(plan: PreflightPlan, tell: Callable[[str, int], None]) -> list
     submit_workflow(current(), signed(manifest, our_ledger()))
     last: Manifest = manifest
     claims = Claims(plan.name, world().now) if plan.volume_calls else None
+    departed, gone = Departed(plan.cluster), dict[str, str]()
     for last in follow_workflow(current(), plan.name):
         if claims is not None:
             claims.look(last)
-        status = last.get("status", {})
-        tell(str(status.get("phase", "")), sum(bool(item.at) for item in told_by(last, plan.nodes)))
-    told = told_by(last, plan.nodes)
+        status, told = last.get("status", {}), told_by(last, plan.nodes)
+        tell(str(status.get("phase", "")), sum(bool(item.at) for item in told))
+        if gone := departed.look([item.node for item in told if not item.at]):
+            break
+    told = [item if item.at else replace(item, why=gone.get(item.node, item.why)) for item in told_by(last, plan.nodes)]
     return with_volumes(plan, told, claims) if claims is not None else told
+
+
+class Departed:
+    """Whether all that is still waited for are nodes that cannot report: their pods can start nowhere else."""
+
+    def __init__(self, cluster: ClusterProfile) -> None:
+        self._cluster = cluster
+        self._looked_at = self._since = 0.0
+
+    def look(self, silent: Sequence[str]) -> dict[str, str]:
+        """Why each silent node cannot report, where that holds for all of them since `AWAY_SECONDS`; else empty."""
+        now = world().now()
+        if not silent or now - self._looked_at < LOOK_SECONDS:
+            return {}
+        self._looked_at, away = now, unready(self._cluster, silent)
+        if len(away) < len(silent):
+            self._since = 0.0
+            return {}
+        self._since = self._since or now
+        return away if now - self._since >= AWAY_SECONDS else {}
 
 
 def with_volumes(plan: PreflightPlan, told: Sequence[NodeResult], claims: Claims) -> list[NodeResult]:
