@@ -177,11 +177,11 @@ def release_by_hand(profile: ClusterProfile, node: str, why: str, by: Actor = UN
     here.ledger.act(people, f"release {node}", why, by)
     ours = here.ledger.standing_drains(profile.name, node, people)
     if _is_untouched(found, held) and not ours and not _failed_since(profile.name, node, held):
-        return f"nothing of ours stands on {node}" + (_foreign_cordon(found) if found else "")
+        return f"nothing of ours stands on {node}" + (_what_stays(found, profile, ours) if found else "")
     if found is not None and found.cordoned and ours:
         cluster.patch("Node", node, {"spec": {"unschedulable": False}})
     said = give_back(profile.name, node, why, by)
-    return said + (_foreign_cordon(found) if found is not None and not ours else "")
+    return said + (_what_stays(found, profile, ours) if found is not None else "")
 
 
 def _is_untouched(found: Node | None, held: NodeRecord | None) -> bool:
@@ -195,8 +195,13 @@ def _failed_since(cluster: str, node: str, held: NodeRecord | None) -> bool:
     return any(item.verdict is VerdictWord.FAIL and item.at > since for item in told)
 
 
-def _foreign_cordon(found: Node) -> str:
-    return "; it stays cordoned: that was not us" if found.cordoned else ""
+def _what_stays(found: Node, profile: ClusterProfile, ours: list[ActionRecord]) -> str:
+    """What keeps pods away from the node although we give it back: nobody is to take it for used again."""
+    said = "; it stays cordoned: that was not us" if found.cordoned and not ours else ""
+    if found.ready is True or not found.reason:
+        return said
+    power = f", `primus nodes power-on {found.name}` gives it its power back" if profile.engine == "embedded" else ""
+    return f"{said}; nothing runs on it yet: it is not ready ({found.reason}){power}"
 
 
 def _there(cluster: Cluster, profile: ClusterProfile, node: str) -> Node:

@@ -149,6 +149,14 @@ def test_a_node_whose_power_was_cut_gets_it_back_with_its_place(
     assert len(here.ledger.node_history("local", "node-1")) == 2, "what there is nothing to do for is not written down"
 
 
+def test_a_release_does_not_pass_for_power(here: World, cluster: EmbeddedCluster) -> None:
+    cluster.lose_node("node-1")
+    hint = "nothing runs on it yet: it is not ready (PowerLost), `primus nodes power-on node-1` gives it its power back"
+    assert release_by_hand(PROFILE, "node-1", "again", me()) == f"nothing of ours stands on node-1; {hint}"
+    taken_out(here, "node_lost", here.now())
+    assert release_by_hand(PROFILE, "node-1", "again", me()) == f"node-1 is released; {hint}"
+
+
 def test_what_took_a_node_out_before_its_power_was_cut_keeps_it_out(here: World, cluster: EmbeddedCluster) -> None:
     taken_out(here, "gpu_hardware: Xid 79", here.now() - 60)
     cluster.lose_node("node-1")
