@@ -84,9 +84,10 @@ def show_doctor(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
     """
     # 0 where everything passed, 1 where something failed, 3 where something could not be found out.
     settings = Settings.from_environment(os.environ)
-    settings.make_home()
+    if not settings.home.exists():
+        settings.make_home()
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    checks = checkup(look_over(profile, settings.home))
+    checks = checkup(look_over(profile, settings.home, Ledger(settings.ledger_url)))
     verdict = overall(checks)
     if as_json:
         rows = [{**vars(item), "verdict": str(item.verdict)} for item in checks]

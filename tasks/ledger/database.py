@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
-from sqlalchemy import URL, Connection, Engine, Executable, RowMapping, Table, event, select
+from sqlalchemy import URL, Connection, Engine, Executable, RowMapping, Table, event, select, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -211,6 +211,24 @@ class Database:
                     transaction.hold(fencing)
                 yield transaction
         self._still_there()
+
+    @property
+    def path(self) -> Path | None:
+        """The file of SQLite; None for a server."""
+        return self._path
+
+    def damage(self) -> str:
+        """What is wrong with the file, read from one end to the other; "" where nothing is, or a server answers.
+
+        Raises:
+            Unavailable, Permanent: see `tasks.ledger.errors`.
+        """
+        with self.reading() as transaction:
+            if self._path is None:
+                return ""
+            found = [str(row["quick_check"]) for row in transaction.all(text("PRAGMA quick_check(3)"))]
+        wrong = "; ".join(" ".join(line.split()) for line in found if line != "ok")
+        return f"{place_of(self.url)}: the file is damaged: {wrong}" if wrong else ""
 
     def close(self) -> None:
         """Give the connections back; the next transaction opens new ones."""

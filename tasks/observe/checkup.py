@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from profiles.cluster import ClusterProfile, Pool
@@ -14,20 +15,89 @@ from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster, Manifest
 from tasks.clusters import open_cluster
 from tasks.embedded.start_keeper import probe_namespaces
+from tasks.ledger.ledger import Ledger
+from tasks.prefect.server import answers
+from tasks.prefect.services import Service, Tries, alive, log_of, serving, wish_of
+from tasks.processes import last_words, no_room
 from workflows import labels
-from workflows.model.checkup import Attempted, CheckupFacts, PoolFacts
+from workflows.model.checkup import Attempted, CheckupFacts, HomeFacts, PoolFacts
 from workflows.model.cluster import jobset_of
 from workflows.model.manifest import conditions, part
-from workflows.model.nodes import node_of
+from workflows.model.nodes import Node, beat_of, node_of
 from workflows.model.workflow import workflow_of
 
+SILENT_SECONDS = 30.0
+"""A monitor whose loop has turned for so long no more stands still: flows take it for dead as well."""
 UNSEEN_SECONDS = 60.0
 """A workflow without a phase for so long has no controller."""
 TRIAL = "primus-doctor"
 
 
-def look_over(profile: ClusterProfile, home: Path) -> CheckupFacts:
-    """Everything that can be found out about a cluster; what does not answer is part of the answer."""
+def look_over(profile: ClusterProfile, home: Path, ledger: Ledger | None = None) -> CheckupFacts:
+    """Everything that can be found out about a cluster; what does not answer is part of the answer.
+
+    With a `ledger` also about the home, whose ledger it is.
+    """
+    found = _of_cluster(profile, home)
+    return found if ledger is None else replace(found, home=_home(profile, home, ledger))
+
+
+def _home(profile: ClusterProfile, home: Path, ledger: Ledger) -> HomeFacts:
+    services = {str(one): _service(profile, home, ledger, one) for one in Service}
+    return HomeFacts(_ledger(home, ledger), no_room(home), services)
+
+
+def _ledger(home: Path, ledger: Ledger) -> Attempted:
+    path = ledger.database.path
+    if path is not None and not path.exists():
+        runs = len(list((home / "runs").glob("*")))
+        said = f"{path} is gone, though this home has {runs} runs" if runs else f"{path} is made with the first run"
+        return Attempted(not runs, said)
+    try:
+        wrong = ledger.database.damage()
+    except Permanent as error:
+        return Attempted(False, str(error))
+    except PrimusError as error:
+        return Attempted(None, str(error))
+    return Attempted(not wrong, wrong or f"every page and index was read; {len(ledger.runs())} runs")
+
+
+def _service(profile: ClusterProfile, home: Path, ledger: Ledger, service: Service) -> Attempted:
+    wish = wish_of(home)
+    if wish is None:
+        return Attempted(True, "nobody asked for it: `primus up` does")
+    if service is Service.SERVER and wish.api_url:
+        error = answers(wish.api_url)
+        return Attempted(None if error else True, error or f"answers at {wish.api_url}")
+    found = alive(home, service)
+    if found is None:
+        tried = Tries(home).known().get(service)
+        again = f"; started {tried.number} times in a row" if tried else ""
+        return Attempted(False, f"it is dead: {last_words(log_of(home, service))}{again}")
+    match service:
+        case Service.SERVER:
+            error = answers(found.detail)
+            return Attempted(not error, f"does not answer: {error}" if error else f"answers at {found.detail}")
+        case Service.RUNNER:
+            serves = bool(serving(home))
+            return Attempted(serves or None, f"process {found.pid} serves" + ("" if serves else " nothing yet"))
+        case Service.MONITOR:
+            return _monitor(profile, ledger, found.pid)
+
+
+def _monitor(profile: ClusterProfile, ledger: Ledger, pid: int) -> Attempted:
+    try:
+        beat = ledger.cursor(beat_of(profile.name))
+    except PrimusError as error:
+        return Attempted(None, str(error))
+    if beat is None:
+        return Attempted(None, f"process {pid} has completed no round of {profile.name} yet")
+    ago = ledger.database.clock() - beat.at
+    said = f"process {pid} completed a round of {profile.name} {ago:.0f} s ago"
+    return Attempted(ago < SILENT_SECONDS, said)
+
+
+def _of_cluster(profile: ClusterProfile, home: Path) -> CheckupFacts:
     try:
         cluster = open_cluster(profile, home)
         versions = dict(cluster.versions())
@@ -46,8 +116,20 @@ def _embedded(profile: ClusterProfile, cluster: Cluster, home: Path, versions: d
         versions=versions,
         skew_seconds=_file_skew(home),
         namespaces=probe_namespaces("auto"),
-        free_bytes=shutil.disk_usage(home).free,
+        free_bytes=shutil.disk_usage(home).free if home.exists() else None,
+        nodes=_powered([node_of(item) for item in nodes]),
     )
+
+
+def _powered(nodes: list[Node]) -> Attempted:
+    """Whether each takes pods: it has power and is ready, and nobody has taken it out."""
+    dead = sorted(node.name for node in nodes if node.ready is not True)
+    out = sorted(node.name for node in nodes if node.name not in dead and (node.quarantined or node.cordoned))
+    well = len(nodes) - len(dead) - len(out)
+    parts = [f"{well} of {len(nodes)} take pods"]
+    parts += [f"without power or not ready: {', '.join(dead)}"] if dead else []
+    parts += [f"taken out: {', '.join(out)}"] if out else []
+    return Attempted(not dead and well > 0, "; ".join(parts))
 
 
 def _file_skew(home: Path) -> float | None:

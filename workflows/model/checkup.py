@@ -44,6 +44,18 @@ class Attempted:
 
 
 @dataclass(frozen=True)
+class HomeFacts:
+    """What all runs of a home stand on, whatever the cluster."""
+
+    ledger: Attempted
+    """It was read from one end to the other."""
+    no_room: str = ""
+    """Why nothing can be written there; "" where it can."""
+    services: Mapping[str, Attempted] = field(default_factory=dict[str, Attempted])
+    """`server`, `runner`, `monitor`; what nobody asked for is well."""
+
+
+@dataclass(frozen=True)
 class CheckupFacts:
     """Everything about one cluster."""
 
@@ -68,3 +80,7 @@ class CheckupFacts:
     """Embedded: `mount`, `user` or `none`: what this machine allows."""
     free_bytes: int | None = None
     """Embedded: room in the home."""
+    nodes: Attempted = Attempted(None)
+    """Embedded: whether every node has power and takes pods."""
+    home: HomeFacts | None = None
+    """None: nobody looked."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from profiles.vocabulary import VerdictWord
-from workflows.model.checkup import Attempted, CheckupFacts, PoolFacts
+from workflows.model.checkup import Attempted, CheckupFacts, HomeFacts, PoolFacts
 
 PASS, FAIL, UNKNOWN = VerdictWord.PASS, VerdictWord.FAIL, VerdictWord.UNKNOWN
 SKEW_SECONDS = 5.0
@@ -16,6 +16,10 @@ TRIED_MINOR = 34
 FREE_BYTES = 2 << 30
 """Checkpoints and logs of a demo run need a tenth of it."""
 NOT_SERVED = "install its controller in the version that serves it (with its CRDs)"
+NODES = "primus nodes says why; power-on NODE or release NODE puts it back"
+LEDGER = "what the message says; a copy of the file of before the damage is the surest"
+ROOM = "free some space (primus gc), or look at the owner and the mount of PRIMUS_HOME"
+SERVICE = "primus up starts it; its log in PRIMUS_HOME/logs says how it ended"
 _ARGO = {
     True: "",
     False: "look whether the workflow-controller runs and watches this namespace",
@@ -38,12 +42,17 @@ class Check:
 def checkup(facts: CheckupFacts) -> tuple[Check, ...]:
     """Every check of a cluster; only the first where it does not answer."""
     answers = _tried("answers", facts.answers, "set KUBECONFIG or `context` of the cluster profile; is the server up?")
+    home = _home(facts.home)
     if facts.answers.worked is not True:
-        return (answers,)
+        return (answers, *home)
     if facts.profile.engine == "embedded":
-        return (answers, _namespaces(facts), _room(facts), _clock(facts))
+        nodes = _tried("nodes", facts.nodes, NODES)
+        found = (answers, nodes, _namespaces(facts), _room(facts), _clock(facts))
+        full = any(item.check == "disk" for item in home)  # nothing can be written: how much is free is no matter
+        return (*(item for item in found if not (full and item.check == "disk")), *home)
     return (
         answers,
+        *home,
         _version(facts),
         *(_tried(f"serves {name}", tried, NOT_SERVED) for name, tried in facts.served.items()),
         *_rights(facts),
@@ -62,6 +71,15 @@ def overall(checks: tuple[Check, ...]) -> VerdictWord:
     """Failed where one fails, else unknown where one is unknown: unknown never counts as healthy."""
     verdicts = {item.verdict for item in checks}
     return FAIL if FAIL in verdicts else UNKNOWN if UNKNOWN in verdicts else PASS
+
+
+def _home(facts: HomeFacts | None) -> tuple[Check, ...]:
+    """Of the home: its ledger, room where there is none, its services."""
+    if facts is None:
+        return ()
+    full = [Check("disk", FAIL, facts.no_room, ROOM)] if facts.no_room else []
+    services = (_tried(name, tried, SERVICE) for name, tried in facts.services.items())
+    return (_tried("ledger", facts.ledger, LEDGER), *full, *services)
 
 
 def _tried(name: str, tried: Attempted, advice: str) -> Check:

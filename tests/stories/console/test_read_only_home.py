@@ -20,8 +20,9 @@ from tests.support.running.waiting import patience
 
 pytestmark = pytest.mark.story
 
-ENDS = {"logs demo": 2}
-"""Where a command ends otherwise than with 0: nothing has written a log yet."""
+ENDS = {"logs demo": 2, "doctor": 1}
+"""Where a command ends otherwise than with 0: nothing has written a log yet, and a disk on which nothing can be written
+is a failure."""
 
 
 def test_every_command_that_only_reads_works_where_nothing_may_be_written(settings: Settings) -> None:

@@ -29,6 +29,8 @@ READING = (
     "queue",
     "fleet",
     "nodes",
+    "doctor",
+    "gc --dry-run",
     "clusters list",
     "profiles list",
     "render train demo",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flows.decisions.explain.doctor import checkup, overall
 from profiles.vocabulary import VerdictWord
 from tests.support.builders.attempt_plans import AMD, a_cluster
-from workflows.model.checkup import Attempted, CheckupFacts, PoolFacts, RightFacts
+from workflows.model.checkup import Attempted, CheckupFacts, HomeFacts, PoolFacts, RightFacts
 
 PASS, FAIL, UNKNOWN = VerdictWord.PASS, VerdictWord.FAIL, VerdictWord.UNKNOWN
 YES, NO, PERHAPS = Attempted(True, "yes"), Attempted(False, "no"), Attempted(None, "nobody knows")
@@ -29,7 +29,9 @@ WELL = CheckupFacts(
     argo=YES,
     queue=YES,
 )
-LAPTOP = CheckupFacts(a_cluster(), YES, skew_seconds=0.0, namespaces="mount", free_bytes=60 << 30)
+SERVICES: dict[str, Attempted] = dict.fromkeys(("server", "runner", "monitor"), YES)
+HOME = HomeFacts(YES, services=SERVICES)
+LAPTOP = CheckupFacts(a_cluster(), YES, skew_seconds=0.0, namespaces="mount", free_bytes=60 << 30, nodes=YES, home=HOME)
 DENIED = (RightFacts("get", "pods", True), RightFacts("delete", "pods", False), RightFacts("watch", "pods", False))
 
 
@@ -39,9 +41,22 @@ def test_a_cluster_that_is_fit_passes_everything() -> None:
         assert {item.advice for item in checkup(facts)} == {""}
 
 
+def test_the_home_is_told_also_where_the_cluster_does_not_answer() -> None:
+    found = checkup(replace(WELL, answers=NO, home=replace(HOME, ledger=NO)))
+    assert [item.check for item in found] == ["answers", "ledger", "server", "runner", "monitor"]
+    assert [item.verdict for item in found] == [FAIL, FAIL, PASS, PASS, PASS]
+
+
 @pytest.mark.parametrize(
     ("facts", "check", "verdict", "words"),
     [
+        (replace(LAPTOP, nodes=NO), "nodes", FAIL, "no"),
+        (replace(LAPTOP, home=replace(HOME, ledger=NO)), "ledger", FAIL, "no"),
+        (replace(LAPTOP, home=replace(HOME, ledger=PERHAPS)), "ledger", UNKNOWN, "nobody knows"),
+        (replace(LAPTOP, home=replace(HOME, no_room="disk full: 0.0 MB")), "disk", FAIL, "disk full"),
+        (replace(LAPTOP, home=replace(HOME, services={**SERVICES, "server": NO})), "server", FAIL, "no"),
+        (replace(LAPTOP, home=replace(HOME, services={**SERVICES, "monitor": NO})), "monitor", FAIL, "no"),
+        (replace(WELL, home=replace(HOME, ledger=NO)), "ledger", FAIL, "no"),
         (replace(WELL, versions={"kubernetes": "v1.33.1"}), "version", UNKNOWN, "v1.33.1"),
         (replace(WELL, versions={"kubernetes": "main"}), "version", UNKNOWN, "main"),
         (replace(WELL, served={"kueue.x-k8s.io/v1beta2 workloads": NO}), "serves kueue", FAIL, "no"),

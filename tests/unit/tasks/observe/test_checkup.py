@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
@@ -15,15 +16,25 @@ from deployments.cli.why import show_doctor
 from deployments.exit_codes import FAILED, GOOD
 from flows.decisions.explain.doctor import checkup
 from profiles.errors import Refused, Unavailable
+from profiles.loading.load import load_cluster
 from profiles.vocabulary import VerdictWord
+from tasks.clusters import embedded_cluster
 from tasks.kubernetes.api_server import Reply, Request
 from tasks.kubernetes.checkup import skew_seconds
+from tasks.ledger.ledger import Ledger
 from tasks.observe.checkup import look_over, trial_jobset, try_jobset
+from tasks.prefect.services import Service, Tries
+from tasks.processes import record
+from tasks.settings import Settings
 from tests.support.builders.attempt_plans import AMD, a_cluster
+from tests.support.builders.ledgers import a_run
 from tests.support.fakes.fake_api_server import FakeApiServer, Fault
 from tests.unit.tasks.observe.test_looking import made
+from workflows.model.nodes import beat_of
 from workflows.platform.workspace import NODE_RIGHTS, RUNNER_RIGHTS
 
+LOCAL = load_cluster("local")
+PASS, FAIL = VerdictWord.PASS, VerdictWord.FAIL
 GPU = "amd.com/gpu"
 ALWAYS = 10**6
 
@@ -171,7 +182,71 @@ def test_this_machine_is_looked_over_too(
     monkeypatch.setenv("PRIMUS_HOME", str(tmp_path))
     assert show_doctor("local", as_json=True) in (GOOD, FAILED)
     found = json.loads(capsys.readouterr().out)
-    assert [item["check"] for item in found["checks"]] == ["answers", "namespaces", "disk", "clock"]
+    assert [item["check"] for item in found["checks"]] == [
+        *("answers", "nodes", "namespaces", "disk", "clock"),
+        *("ledger", "server", "runner", "monitor"),
+    ]
     assert abs(time.time() - tmp_path.stat().st_mtime) < 3600
     assert show_doctor("local", as_json=False) in (GOOD, FAILED)
     assert capsys.readouterr().out.splitlines()[0].startswith(f"local: {found['verdict']}: ")
+
+
+def about_home(settings: Settings) -> dict[str, tuple[VerdictWord, str]]:
+    ledger = Ledger(settings.ledger_url)
+    found = checkup(look_over(LOCAL, settings.home, ledger))
+    ledger.close()
+    return {item.check: (item.verdict, item.measured) for item in found}
+
+
+def test_a_ledger_that_is_damaged_or_gone_is_a_failure(settings: Settings) -> None:
+    assert about_home(settings)["ledger"] == (PASS, f"{settings.home}/ledger.sqlite is made with the first run")
+    path = settings.home / "ledger.sqlite"
+    ledger = Ledger(settings.ledger_url)
+    for number in range(200):
+        ledger.open_run(a_run(f"run-{number}"))
+    ledger.close()
+    assert about_home(settings)["ledger"] == (PASS, "every page and index was read; 200 runs")
+    whole = path.read_bytes()
+    for damaged in (
+        whole[: len(whole) // 2] + b"\xaa" * 8192 + whole[len(whole) // 2 + 8192 :],
+        whole[: len(whole) // 2],
+        b"\0" * len(whole),
+    ):
+        path.write_bytes(damaged)
+        verdict, said = about_home(settings)["ledger"]
+        assert (verdict, str(path) in said, "damaged" in said) == (FAIL, True, True), said
+    path.unlink()
+    (settings.home / "runs" / "run-1").mkdir(parents=True)
+    assert about_home(settings)["ledger"] == (FAIL, f"{path} is gone, though this home has 1 runs")
+
+
+def test_services_that_should_run_and_do_not_are_failures(settings: Settings) -> None:
+    for service in Service:
+        assert about_home(settings)[service] == (PASS, "nobody asked for it: `primus up` does")
+    (settings.home / "up.json").write_text(json.dumps({"cluster": "local"}))
+    (settings.home / "logs").mkdir()
+    (settings.home / "logs" / "server.log").write_text("OSError: No space left on device\n")
+    Tries(settings.home).note(Service.SERVER, "")
+    found = about_home(settings)
+    assert found["server"] == (FAIL, "it is dead: OSError: No space left on device; started 1 times in a row")
+    assert [found[service][0] for service in Service] == [FAIL, FAIL, FAIL]
+    record(settings.home / "monitor.json", os.getpid())
+    assert about_home(settings)["monitor"][0] is VerdictWord.UNKNOWN, "it has completed no round yet"
+    ledger = Ledger(settings.ledger_url)
+    ledger.move_cursor(beat_of(LOCAL.name), 1, time.time())
+    assert about_home(settings)["monitor"][0] is PASS
+    ledger.move_cursor(beat_of(LOCAL.name), 2, time.time() - 100)
+    ledger.close()
+    assert about_home(settings)["monitor"][0] is FAIL
+
+
+def test_nodes_without_power_and_nodes_that_are_out_are_told(settings: Settings) -> None:
+    cluster = embedded_cluster(LOCAL, settings.home)
+    assert about_home(settings)["nodes"][0] is PASS
+    names = sorted(item["metadata"]["name"] for item in cluster.list("Node"))
+    cluster.patch("Node", names[0], {"spec": {"unschedulable": True}})
+    verdict, said = about_home(settings)["nodes"]
+    assert (verdict, said.endswith(f"taken out: {names[0]}")) == (PASS, True)
+    cluster.lose_node(names[-1])
+    verdict, said = about_home(settings)["nodes"]
+    assert (verdict, f"without power or not ready: {names[-1]}" in said) == (FAIL, True)
