@@ -19,10 +19,10 @@ from flows.pages.fleet import fleet_page, in_words, page_name, sheet_of
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.loading.load import load_cluster, load_hardware
-from profiles.resolve import Resolved
 from tasks.context import session, world
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.run_page import put_artifact, write_page
+from tasks.runs.open import resolved_of
 from tasks.settings import Settings, localised
 from workflows.model.runs import RunSummary
 
@@ -108,7 +108,7 @@ def summary_of(ledger: Ledger, run: str, now: float) -> RunSummary:
     """
     story = ledger.story(run)
     steps = {attempt.number: ledger.steps(run, attempt.number) for attempt in story.attempts}
-    summary = summarise(story, steps, Resolved.model_validate(story.run.resolved), now)
+    summary = summarise(story, steps, resolved_of(story.run), now)
     if story.run.ended_at is not None:
         ledger.keep_summary(summary)
     return summary

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from profiles.values import NAME_PATTERN, Value
+from profiles.values import NAME_PATTERN, OR_EMPTY, Value
 from profiles.vocabulary import Mode
 
 
@@ -15,7 +15,7 @@ class TrainRequest(Value):
 
     profile: str = "demo"
     """Shipped run profile by name, or a path to a YAML file."""
-    name: Annotated[str, Field(pattern=NAME_PATTERN + "|^$", max_length=30)] = ""
+    name: Annotated[str, Field(pattern=NAME_PATTERN + OR_EMPTY, max_length=30)] = ""
     """Name of the run; empty: the profile's name and the next free number. The same name continues that run."""
     cluster: str = ""
     """Cluster profile by name or path; empty: PRIMUS_CLUSTER, else `local`."""

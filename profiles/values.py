@@ -18,6 +18,8 @@ WRONG = "wrong"
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """RFC 1123 label, as Kubernetes wants it."""
+OR_EMPTY = "|^$"
+"""Behind a pattern of a field that may be left empty."""
 
 RunName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=30)]
 """At most 30 characters: `<run>-a<number>-<role>-0-<index>-<suffix>` must stay below 63."""

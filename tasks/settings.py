@@ -58,7 +58,7 @@ class Settings:
             home=home,
             ledger_url=environ.get(LEDGER_URL, "") or f"sqlite:///{home / 'ledger.sqlite'}",
             cluster=environ.get(CLUSTER, "") or "local",
-            token_file=Path(named_token_file).expanduser().absolute() if named_token_file else home / "token",
+            token_file=expanded(named_token_file, TOKEN_FILE).absolute() if named_token_file else home / "token",
             given_token=given_token,
             token_file_is_ours=not named_token_file,
             prefect_api_url=environ.get("PREFECT_API_URL", ""),
@@ -116,12 +116,27 @@ def _home(environ: Mapping[str, str]) -> Path:
     asked = environ.get(HOME, "")
     if "?" in asked:
         raise ProfileError(HOME, "contains a question mark, which ends the path in a ledger URL: use another folder")
-    if asked:
-        return Path(asked).expanduser().absolute()
     user_home = environ.get("HOME", "")
-    if not user_home:
+    if not asked and not user_home:
         raise ProfileError(HOME, "is not set and neither is HOME: say where our state may live")
-    return Path(user_home).absolute() / ".primus"
+    home = expanded(asked, HOME).absolute() if asked else Path(user_home).absolute() / ".primus"
+    try:
+        str(home).encode()
+    except UnicodeEncodeError as error:
+        raise ProfileError(HOME, f"{str(home)!a} is no UTF-8 text, as a ledger URL wants it") from error
+    return home
+
+
+def expanded(path: str, field: str) -> Path:
+    """The path with the home that its `~` means.
+
+    Raises:
+        ProfileError: nobody knows that home.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ProfileError(field, f"{path!r}: there is no HOME for `~`: write the whole path") from error
 
 
 def _check_token(token: str, where: str) -> None:

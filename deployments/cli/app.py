@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_command_name, get_group
 
 from deployments.cli.commands import GROUPS
+from deployments.exit_codes import Outcome
 from workflows.model.records import one_line
 
 
@@ -32,6 +33,8 @@ class CommandGroup(TyperGroup):
         """The command itself; its module is imported."""
         command = self._unknown.pop(cmd_name, None)
         if command is not None:
+            if command.acts and isinstance(ctx.obj, Outcome):
+                ctx.obj.acts = True
             if command.module:
                 import_module(command.module)
             self.commands[cmd_name] = _registered(self.name or "", cmd_name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from deployments.cli.app import AsJson, Since, Why, app
-from deployments.exit_codes import GOOD, out, out_json, say
+from deployments.exit_codes import GOOD, out, out_json, say, write
 from flows.decisions.text import since_seconds, timestamp
 from flows.decisions.views.approvals import approval_document, lines
 from flows.decisions.views.status import person_row, said_by
@@ -177,6 +176,6 @@ def _stream_json(rows: Iterable[dict[str, Any]]) -> None:
     """One JSON array, a row a line, written while it is read."""
     mark = "["
     for row in rows:
-        sys.stdout.write(mark + json.dumps(row, default=str))
+        write(mark + json.dumps(row, default=str))
         mark = ",\n"
-    sys.stdout.write("]\n" if mark != "[" else "[]\n")
+    write("]\n" if mark != "[" else "[]\n")

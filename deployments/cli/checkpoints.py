@@ -14,9 +14,8 @@ from deployments.exit_codes import FAILED, GOOD, out, out_json
 from deployments.screen.tables import table
 from flows.decisions.recovery.resume_rule import lineage
 from profiles.errors import NotFound
-from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
-from tasks.runs.open import survey_request
+from tasks.runs.open import resolved_of, survey_request
 from tasks.settings import Settings
 from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
 from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
@@ -58,4 +57,4 @@ def _request(run_or_path: str) -> SurveyRequest:
     story = Ledger(settings.ledger_url).story(run_or_path)
     kept = lineage(story.attempts, tuple((item.step, item.path) for item in story.checkpoints))
     limits = ResumeLimits(NO_LIMIT if kept.max_step is None else kept.max_step, kept.exclude)
-    return replace(survey_request(Resolved.model_validate(story.run.resolved), run_or_path), limits=limits)
+    return replace(survey_request(resolved_of(story.run), run_or_path), limits=limits)

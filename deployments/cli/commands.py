@@ -16,29 +16,35 @@ class Command:
     module: str
     summary: str
     """At most 60 characters: the help of a narrow terminal shows it whole."""
+    acts: bool = False
+    """Whether it does more than to look."""
 
 
 def _of(module: str, summary: str) -> Command:
     return Command(f"deployments.cli.{module}", summary)
 
 
+def _act(module: str, summary: str) -> Command:
+    return Command(f"deployments.cli.{module}", summary, acts=True)
+
+
 Section = Mapping[str, Command]
 GROUPS: Mapping[str, Mapping[str, Section]] = {
     "primus": {
         "Train": {
-            "train": _of("train", "Submit a run and watch it; the same --name continues it."),
+            "train": _act("train", "Submit a run and watch it; the same --name continues it."),
             "status": _of("train", "Where a run stands, and what happened to it."),
             "runs": _of("train", "Every run, the newest last."),
             "logs": _of("logs", "What the processes of a run printed, also of dead nodes."),
-            "stop": _of("train", "Save and end a run."),
-            "resume": _of("train", "Continue a stopped or failed run after your fix."),
+            "stop": _act("train", "Save and end a run."),
+            "resume": _act("train", "Continue a stopped or failed run after your fix."),
             "checkpoints": _of("checkpoints", "Checkpoints, their proofs, and which one a resume takes."),
             "report": _of("report", "Where every GPU-second of a run or a fleet went."),
-            "demo": _of("demo", "Train here, lose a node, resume, compare the weights."),
-            "drill": _of("drill", "Cause one fault in a living run and measure the recovery."),
+            "demo": _act("demo", "Train here, lose a node, resume, compare the weights."),
+            "drill": _act("drill", "Cause one fault in a living run and measure the recovery."),
         },
         "Nodes": {
-            "preflight": _of("preflight", "Test nodes against limits, peers and their history."),
+            "preflight": _act("preflight", "Test nodes against limits, peers and their history."),
             "nodes": _of("nodes", "Nodes and verdicts; cordon one, or release it."),
             "verdict": _of("nodes", "What is known of one node, with the evidence."),
             "fleet": _of("fleet", "Every node on one screen."),
@@ -49,28 +55,28 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "queue": _of("why", "What waits and what runs on a cluster, and its quotas."),
             "incidents": _of("incidents", "What happened, who is to blame, what was done about it."),
             "diagnose": _of("diagnose", "What any log files say: class, culprit, evidence, advice."),
-            "monitor": _of("monitor", "Watch a cluster in the foreground, or once."),
+            "monitor": _act("monitor", "Watch a cluster in the foreground, or once."),
             "ledger": _of("approvals", "The raw history, oldest first."),
         },
         "Decide": {
             "approvals": _of("approvals", "Questions that wait for a person."),
-            "approve": _of("approvals", "Answer yes: the decision is carried out."),
-            "deny": _of("approvals", "Answer no: nothing is done, the run stays stopped."),
-            "pause": _of("approvals", "Halt every automatic action; training continues."),
-            "unpause": _of("approvals", "Allow automatic actions again."),
-            "failover": _of("incidents", "Diagnose and decide a run that no driver looks after."),
+            "approve": _act("approvals", "Answer yes: the decision is carried out."),
+            "deny": _act("approvals", "Answer no: nothing is done, the run stays stopped."),
+            "pause": _act("approvals", "Halt every automatic action; training continues."),
+            "unpause": _act("approvals", "Allow automatic actions again."),
+            "failover": _act("incidents", "Diagnose and decide a run that no driver looks after."),
         },
         "Set up": {
-            "up": _of("up", "Start server, flow runner and monitor in the background."),
-            "down": _of("up", "Stop what `primus up` started; training continues."),
-            "gc": _of("housekeeping", "Remove what no run needs; --dry-run only says it."),
+            "up": _act("up", "Start server, flow runner and monitor in the background."),
+            "down": _act("up", "Stop what `primus up` started; training continues."),
+            "gc": _act("housekeeping", "Remove what no run needs; --dry-run only says it."),
             "doctor": _of("why", "Whether a cluster is fit for runs, and what to mend."),
             "clusters": Command("", "Cluster profiles; make one from a living cluster."),
             "profiles": Command("", "Shipped profiles, and whether yours is right."),
             "render": Command("", "Print the manifests that would be sent."),
             "lint": _of("lint", "What is wrong with manifests, before anybody runs them."),
             "workflow": Command("", "Run any Argo Workflow, here or on a cluster."),
-            "automations": _of("automations", "Whom the Prefect server notifies of what."),
+            "automations": _act("automations", "Whom the Prefect server notifies of what."),
         },
     },
     "profiles": {
@@ -98,12 +104,12 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
     },
     "workflow": {
         "Commands": {
-            "run": _of("workflow", "Submit a workflow, watch it, show its tree."),
+            "run": _act("workflow", "Submit a workflow, watch it, show its tree."),
         }
     },
     "health": {
         "Commands": {
-            "serve": _of("health", "Serve this node's health in the foreground."),
+            "serve": _act("health", "Serve this node's health in the foreground."),
         }
     },
 }

@@ -19,7 +19,6 @@ from deployments.screen.views import status_document
 from profiles.drill import FaultSpec
 from profiles.errors import Unavailable
 from profiles.request import TrainRequest
-from profiles.resolve import Resolved
 from profiles.vocabulary import RunState
 from tasks.context import at_hand
 from tasks.ledger.ledger import Ledger
@@ -27,7 +26,7 @@ from tasks.prefect.server import server_url
 from tasks.prefect.services import wish_of
 from tasks.processes import own_user
 from tasks.runs.faults import break_at, wait_for
-from tasks.runs.open import open_run, run_folder
+from tasks.runs.open import open_run, resolved_of, run_folder
 from tasks.runs.put_back import power_on
 from tasks.settings import Settings
 
@@ -106,7 +105,7 @@ def _wait_for_end(run: str, settings: Settings) -> None:
 
 def _give_back(run: str, node: str, settings: Settings, ledger: Ledger) -> None:
     """Power the node on and release it, so that the next demo finds the cluster, and its brake, as before."""
-    profile = Resolved.model_validate(ledger.story(run).run.resolved).cluster
+    profile = resolved_of(ledger.story(run).run).cluster
     with at_hand(settings):
         power_on(profile, node, f"{run} had cut its power for show", own_user())
 
@@ -122,7 +121,7 @@ def _lose_a_node(run: str, settings: Settings, ledger: Ledger) -> str:
 def _last_words(run: str, settings: Settings, ledger: Ledger) -> str:
     """What rank 0 of the last attempt printed."""
     story = ledger.story(run)
-    folder = run_folder(Resolved.model_validate(story.run.resolved), run)
+    folder = run_folder(resolved_of(story.run), run)
     number = story.attempts[-1].number
     return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob(f"a{number}/*/rank-0.log")))
 

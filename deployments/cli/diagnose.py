@@ -24,10 +24,9 @@ from flows.decisions.diagnosis.skim import Learning
 from flows.decisions.policy import FaultPolicy, policy_of
 from profiles.vocabulary import FaultClass
 from tasks.log_files import LogFile, find_logs
+from workflows.programs.runtime.text import uncoloured
 
 _STYLES = {FaultClass.NONE: "bold green", FaultClass.UNKNOWN: "bold yellow"}
-_CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Characters that would steer a terminal or turn the text around."""
 _SHOWN_OTHERS = 4
 
 PROVISIONAL_BYTES = 2 << 20
@@ -180,7 +179,7 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 
 def _clean(text: str) -> str:
-    return _CONTROL_CHARACTERS.sub(lambda hit: " " if hit[0] in "\t\n" else "\ufffd", text)
+    return uncoloured(" ".join(re.split("[\t\n]", text)))
 
 
 def diagnose_logs(names: Sequence[str], *, as_json: bool) -> int:

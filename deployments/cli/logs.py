@@ -16,10 +16,9 @@ from deployments.cli.app import Run, app
 from deployments.exit_codes import GOOD, out, say
 from flows.decisions.text import timestamp
 from profiles.errors import NotFound, ProfileError
-from profiles.resolve import Resolved
 from profiles.vocabulary import Action
 from tasks.ledger.ledger import Ledger
-from tasks.runs.open import run_folder
+from tasks.runs.open import resolved_of, run_folder
 from tasks.settings import Settings
 from workflows.model.records import Story
 from workflows.programs.launcher.output import printable_text
@@ -52,7 +51,7 @@ def show_logs(
     ledger = Ledger(settings.ledger_url)
     story = ledger.story(run)
     number = attempt or (story.attempt.number if story.attempt else 0)
-    folder = run_folder(Resolved.model_validate(story.run.resolved), run) / f"a{number}"
+    folder = run_folder(resolved_of(story.run), run) / f"a{number}"
     if first_failing:
         rank = _first_failing(folder)
     for line in incarnations(story, number):

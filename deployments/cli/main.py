@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
-from deployments.exit_codes import shown
+from deployments.exit_codes import hold_streams, say, shown
+from profiles.errors import ProfileError
 
 NOT_BUILT = {
     "bootstrap": "setting a cluster up",
@@ -19,9 +21,10 @@ NOT_BUILT = {
 
 def main() -> None:
     """Entry point of `primus`."""
+    hold_streams()
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     if words and words[0] in NOT_BUILT:
-        sys.stderr.write(f"primus {words[0]}: {NOT_BUILT[words[0]]} is not built yet\n")
+        say(f"primus {words[0]}: {NOT_BUILT[words[0]]} is not built yet")
         sys.exit(2)
     sys.exit(_run())
 
@@ -33,11 +36,23 @@ def _run() -> int:
         from deployments.cli.app import app
         from tasks.addresses import prepare
 
+        _refuse_undecodable(sys.argv[1:])
         prepare(os.environ)
 
-        code = get_group(app).main(prog_name="primus", standalone_mode=False)
+        code = get_group(app).main(prog_name="primus", standalone_mode=False, obj=outcome)
         outcome.code = code if isinstance(code, int) else 0
     return outcome.code
+
+
+def _refuse_undecodable(words: Sequence[str]) -> None:
+    """Names, reasons and values are text and stand in the ledger; only a file that is there may be called anything.
+
+    Raises:
+        ProfileError: an argument is no text in the encoding of this machine.
+    """
+    for word in words:
+        if not word.isprintable() and any("\ud800" <= mark <= "\udfff" for mark in word) and not os.path.lexists(word):
+            raise ProfileError(ascii(word), f"is no text in {sys.getfilesystemencoding()}: write it anew")
 
 
 if __name__ == "__main__":

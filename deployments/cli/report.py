@@ -24,8 +24,8 @@ from flows.pages.plots import SEEN
 from flows.pages.run import run_page
 from profiles.errors import ProfileError
 from profiles.loading.load import load_cluster
-from profiles.resolve import Resolved
 from tasks.ledger.ledger import Ledger
+from tasks.runs.open import resolved_of
 from tasks.settings import Settings, localised
 
 Json = dict[str, Any]
@@ -94,7 +94,7 @@ def report_document(run: str, ledger: Ledger) -> Json:
 def _report(run: str, ledger: Ledger) -> tuple[Json, Curve]:
     story = ledger.story(run)
     steps = steps_by_attempt(story, ledger)
-    resolved = Resolved.model_validate(story.run.resolved)
+    resolved = resolved_of(story.run)
     return report_of(story, steps, resolved, time.time()), curve_of(steps)
 
 

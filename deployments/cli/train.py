@@ -26,8 +26,9 @@ from deployments.screen.views import status_document, status_text
 from flows.decisions.text import since_seconds
 from flows.decisions.views.status import document, headline, row
 from profiles.errors import Permanent, ProfileError
+from profiles.loading.validation import asked_for
 from profiles.request import TrainRequest
-from profiles.vocabulary import FINISHED, Mode, RunState
+from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import named_server, own_url, server_url
 from tasks.runs.open import open_run, resolve_request
@@ -176,15 +177,9 @@ class TrainOptions:
 
 
 def _request(options: TrainOptions) -> TrainRequest:
-    if options.mode and options.mode not in tuple(Mode):
-        raise ProfileError("--mode", f"{options.mode!r} is unknown; choose observe, ask or act")
-    return TrainRequest(
-        profile=options.profile,
-        name=options.name,
-        cluster=options.cluster,
-        mode=Mode(options.mode) if options.mode else None,
-        overrides=options.overrides,
-    )
+    asked = {"profile": options.profile, "name": options.name, "cluster": options.cluster}
+    chosen = {"mode": options.mode} if options.mode else {}
+    return asked_for(TrainRequest, asked | chosen | {"overrides": list(options.overrides)})
 
 
 def train_run(options: TrainOptions) -> int:

@@ -25,6 +25,7 @@ from tasks.clusters import open_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.observe.checkup import look_over
 from tasks.observe.run import read_attempt, read_queues
+from tasks.runs.open import resolved_of
 from tasks.settings import Settings, localised
 from workflows.model.manifest import Condition
 from workflows.model.queues import ClusterQueue
@@ -100,7 +101,7 @@ def show_doctor(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
 def read_run(run: str, settings: Settings, ledger: Ledger) -> RunSight:
     """Everything that explains the run's state; a cluster that does not answer is part of it."""
     story, now = ledger.story(run), time.time()
-    resolved = Resolved.model_validate(story.run.resolved)
+    resolved = resolved_of(story.run)
     attempt = story.attempt
     steps = [] if attempt is None else ledger.steps(run, attempt.number)
     cluster, away = (None, "") if story.run.state in FINISHED else _cluster(story, resolved, settings, ledger)

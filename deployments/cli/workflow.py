@@ -6,6 +6,7 @@ The lines of the tree (phases, times, messages, outputs) are computed from the w
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -36,7 +37,9 @@ from tasks.workflow_runs import (
     with_parameters,
 )
 from workflows.model.nodes import people_of
+from workflows.model.records import one_line
 from workflows.model.workflow import unpacked
+from workflows.programs.runtime.text import uncoloured
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -108,7 +111,7 @@ def run_workflow(options: RunOptions) -> int:
         Conflict: another workflow has its name.
         Unavailable: the cluster does not answer.
     """
-    source = "standard input" if options.file == "-" else options.file
+    source = "standard input" if options.file == "-" else one_line(options.file)
     manifest = with_parameters(read_workflow(_text_of(options.file), source), options.parameters)
     manifest = with_name(manifest, options.name)
     name = str(manifest["metadata"]["name"])
@@ -135,9 +138,9 @@ def run_workflow(options: RunOptions) -> int:
 
 
 def _again(options: RunOptions, name: str) -> str:
-    words = ["primus workflow run", options.file, f"--name {name}"]
-    words += [f"--cluster {options.cluster}"] if options.cluster else []
-    return " ".join([*words, *(f"-p '{word}'" for word in options.parameters)])
+    words = ["primus", "workflow", "run", options.file, "--name", name]
+    words += ["--cluster", options.cluster] if options.cluster else []
+    return shlex.join([*words, *(word for item in options.parameters for word in ("-p", item))])
 
 
 def _text_of(file: str) -> str:
@@ -196,7 +199,7 @@ class _LiveTree:
         """What fits on the screen: the first line and the newest ones."""
         from rich.text import Text
 
-        lines = tree_lines(self._status, self._name, time.time())
+        lines = [uncoloured(line) for line in tree_lines(self._status, self._name, time.time())]
         size = shutil.get_terminal_size()
         room = max(3, size.lines - 2)
         visible = lines if len(lines) <= room else [lines[0], f"… {len(lines) - room + 1} lines", *lines[2 - room :]]

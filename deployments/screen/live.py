@@ -27,10 +27,12 @@ from flows.decisions.views.status import Surroundings, ended_words, status_of, t
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
+from tasks.runs.open import resolved_of
 from tasks.settings import Settings
 from workflows.model.records import TOLD, AttemptRecord, IncidentRecord, StepRow, Story
 from workflows.model.why import DriverSight
 from workflows.programs.progress.pace import beats
+from workflows.programs.runtime.text import INSTEAD, visible
 
 Json = dict[str, Any]
 STYLES = {"running": "green", "succeeded": "green", "pending": "cyan", "recovering": "yellow", "stopped": "yellow"} | {
@@ -193,6 +195,7 @@ def _labelled(label: str, text: str, width: int, drawn: int = 0) -> Text:
 
 
 def _one_line(text: Text, width: int) -> Text:
+    text.plain = visible(text.plain).replace("\x1b", INSTEAD)
     text.truncate(width, overflow="ellipsis")
     text.no_wrap = True
     return text
@@ -334,7 +337,7 @@ class Screen:
     def _draw(self, story: Story) -> None:
         self._drawn_at, self._stale, now = time.monotonic(), False, time.time()
         if self._resolved is None:
-            self._resolved = Resolved.model_validate(story.run.resolved)
+            self._resolved = resolved_of(story.run)
         steps = self._newest(story)
         driver = driver_of(story.run.name, story.lease, self._settings.home, now)
         around = Surroundings(now=now, driver=driver, steps=steps)

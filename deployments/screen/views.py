@@ -25,6 +25,7 @@ from profiles.errors import PrimusError
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
 from tasks.ledger.ledger import Ledger
+from tasks.runs.open import resolved_of
 from tasks.settings import Settings
 from workflows import labels
 from workflows.model.cluster import Pod, pod_of
@@ -42,7 +43,7 @@ def status_document(run: str, settings: Settings, ledger: Ledger) -> Json:
         NotFound: no such run.
     """
     story = ledger.story(run)
-    resolved = Resolved.model_validate(story.run.resolved)
+    resolved = resolved_of(story.run)
     by_attempt = steps_by_attempt(story, ledger)
     steps, now = [row for number in sorted(by_attempt) for row in by_attempt[number]], time.time()
     around = Surroundings(

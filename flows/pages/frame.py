@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.decisions.text import blame
 from flows.pages.style import LOOKS, MEANINGS, fill_of
+from workflows.programs.runtime.text import uncoloured
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,11 +39,17 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        finalize=_as_text,
     )
     for written in (money, number, share, duration, moment, words, meaning, cell, blame, points):
         made.filters[written.__name__] = written
     made.filters["fill"] = fill_of
     return made
+
+
+def _as_text(value: object) -> object:
+    """Others' words without what steers a terminal: pages are read there too, and copied into one."""
+    return uncoloured(value) if type(value) is str else value
 
 
 def cell(value: object) -> str:

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from profiles.errors import ProfileError
 from profiles.fields import annotation_at, child, expected, field_names, has, words, written
 from profiles.loading.document import WHOLE, FieldPath
-from profiles.values import PATTERNS, WRONG, did_you_mean
+from profiles.values import OR_EMPTY, PATTERNS, WRONG, did_you_mean
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -48,6 +48,18 @@ def checked(model: type[Model], data: Any, source: str, lines: Mapping[FieldPath
         raise explained(model, data, error, source, lines or {}) from error
 
 
+def asked_for(model: type[Model], data: Mapping[str, Any], prefix: str = "--") -> Model:
+    """The value that a command's words or a form describe: what is wrong is named as whoever asks gave it.
+
+    Raises:
+        ProfileError: names the flag or field, what is wrong and what to do.
+    """
+    try:
+        return checked(model, data, "")
+    except ProfileError as error:
+        raise ProfileError(f"{prefix}{error.field}", error.reason) from error
+
+
 def explained(
     model: type[BaseModel], data: Any, error: ValidationError, source: str, lines: Mapping[FieldPath, int]
 ) -> ProfileError:
@@ -61,6 +73,18 @@ def explained(
     line = lines.get(path) if first["type"] != "missing" else None
     where = f"{source}, line {line}" if line else source
     return ProfileError(written(path) or WHOLE, _reason(model, path, first) + more, where)
+
+
+def complained(error: Exception) -> Exception:
+    """The first of pydantic's complaints where nobody knows any more what was checked; another error as it is."""
+    if not isinstance(error, ValidationError):
+        return error
+    first, *others = error.errors(include_url=False)
+    more = f" (wrong too: {', '.join(sorted({written(item['loc']) for item in others})[:5])})" if others else ""
+    reason = (
+        f"{first['msg'][:1].lower()}{first['msg'][1:]}, got {_shown(first['input'])}; correct it where it was given"
+    )
+    return ProfileError(written(first["loc"]) or WHOLE, reason + more, error.title)
 
 
 def _follows_from_another(item: ErrorDetails) -> bool:
@@ -99,10 +123,10 @@ def _reason(model: type[BaseModel], path: FieldPath, item: ErrorDetails) -> str:
             text = f"is missing; it must be {expected(annotation)}"
         case "literal_error" | "enum":
             text = "is not a word this field knows" + got + did_you_mean(str(item["input"]), words(annotation))
-        case "string_pattern_mismatch" if context.get("pattern") in PATTERNS:
-            text = f"must be {PATTERNS[context['pattern']]}{got}"
+        case "string_pattern_mismatch" if (pattern := str(context.get("pattern")).removesuffix(OR_EMPTY)) in PATTERNS:
+            text = f"must be {PATTERNS[pattern]}{got}"
         case "too_short" | "too_long" | "string_too_long" | "string_too_short":
-            text = f"must have {_length(context)}"
+            text = f"must have {_length(context, kind)}{got}"
         case _ if kind == WRONG:
             text = str(context["reason"])
         case _ if kind in _BOUNDS:
@@ -117,10 +141,11 @@ def _number(context: Mapping[str, Any]) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _length(context: Mapping[str, Any]) -> str:
+def _length(context: Mapping[str, Any], kind: str) -> str:
+    counted = "characters" if kind.startswith("string") else "entries"
     if "max_length" in context:
-        return f"at most {context['max_length']} characters or entries"
-    return f"at least {context.get('min_length', 1)} entry"
+        return f"at most {context['max_length']} {counted}"
+    return f"at least {context.get('min_length', 1)} {counted[:-1] if counted == 'characters' else 'entry'}"
 
 
 def _shown(value: Any) -> str:

@@ -28,7 +28,7 @@ def configuration_of(context: str, environ: Mapping[str, str] = os.environ) -> C
         Permanent: there is neither, or it is broken.
     """
     configuration = Configuration()
-    file = environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    file = _kubeconfig(environ)
     try:
         if context or environ.get("KUBECONFIG") or Path(file).exists():
             kubernetes_config.load_kube_config(file, context or None, configuration, persist_config=False)
@@ -41,6 +41,13 @@ def configuration_of(context: str, environ: Mapping[str, str] = os.environ) -> C
     return configuration
 
 
+def _kubeconfig(environ: Mapping[str, str]) -> str:
+    try:
+        return environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    except RuntimeError:
+        return "~/.kube/config"  # whoever has no home has no such file
+
+
 def context_of(context: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
     """Name of a context and the namespace it stands in; ("", "default") where there is no kubeconfig.
 
@@ -49,7 +56,7 @@ def context_of(context: str, environ: Mapping[str, str] = os.environ) -> tuple[s
     Raises:
         ProfileError: there is no kubeconfig that can be read, or it has no such context.
     """
-    file = environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    file = _kubeconfig(environ)
     if not context and not environ.get("KUBECONFIG") and not Path(file).exists():
         return "", "default"
     try:

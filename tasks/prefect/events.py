@@ -46,6 +46,7 @@ from tasks.prefect_clients import SyncPrefectClient, get_client
 from workflows.model.events import ConsoleEvent, EventGround, Place, Sheet
 from workflows.model.records import ApprovalRecord, Story
 from workflows.model.runs import HistoryRow
+from workflows.programs.runtime.text import uncoloured
 
 Json = dict[str, Any]
 Page = Callable[[ApprovalRecord], Sheet]
@@ -196,7 +197,7 @@ class ConsoleServer:
         with reached():
             identity = known or self._artifact(flow_run, sheet.key)
             if identity:
-                change = ArtifactUpdate(data=_data(sheet), description=sheet.description)
+                change = ArtifactUpdate(data=_data(sheet), description=uncoloured(sheet.description))
                 # Not `update_artifact`: it tells an event of its own for every change.
                 self.client.request(
                     "PATCH",
@@ -209,7 +210,7 @@ class ConsoleServer:
                 ArtifactCreate(
                     key=sheet.key,
                     type=sheet.kind,
-                    description=sheet.description,
+                    description=uncoloured(sheet.description),
                     data=_data(sheet),
                     flow_run_id=UUID(flow_run) if flow_run else None,
                 )
@@ -233,7 +234,14 @@ def flow_run_link(flow_run: str) -> str:
 
 
 def _data(sheet: Sheet) -> Any:
-    return json.dumps(sheet.data) if sheet.kind == "table" else sheet.data
+    if isinstance(sheet.data, list):
+        return json.dumps([{name: _shown(value) for name, value in row.items()} for row in sheet.data])
+    return _shown(sheet.data)
+
+
+def _shown(value: Any) -> Any:
+    """Others' words without what steers a terminal; whoever reads a page copies from it."""
+    return uncoloured(value) if isinstance(value, str) else value
 
 
 @dataclass

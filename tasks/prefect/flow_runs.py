@@ -35,6 +35,7 @@ from profiles.vocabulary import RunState
 from tasks.prefect.deployments import Offer, served, siblings
 from tasks.prefect_clients import SyncPrefectClient, get_client
 from workflows.model.runs import ENDS, Due, FlowRunSeen, Phase, Plain
+from workflows.programs.runtime.text import uncoloured
 
 __all__ = ["TAG", "FlowRun", "FlowRuns", "Offer", "flow_runs", "reached", "run_of"]
 
@@ -256,6 +257,7 @@ class FlowRuns:
 
     @patiently
     def _set(self, flow_run: str, state: State[Any]) -> None:
+        state.message = uncoloured(state.message or "")
         with reached():
             self._client.set_flow_run_state(UUID(flow_run), state, force=True)
 

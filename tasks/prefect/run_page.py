@@ -27,6 +27,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.prefect.events import ConsoleServer, console_server, flow_run_link, open_console, patience
 from workflows.model.events import Fall, PageGround, RunPage, Sheet
 from workflows.model.records import AttemptRecord, StepRow, Story
+from workflows.programs.runtime.text import uncoloured
 
 POLL_SECONDS = 0.5
 """Between two looks at the ledger's counter."""
@@ -131,7 +132,7 @@ class RunPages:
         told = self._told or set[str]()
         new = [(key, text) for key, text in self._writer.moments(story) if key not in told]
         for _, text in new:
-            log(text)
+            log(uncoloured(text))
         self._told = told | {key for key, _ in new}
         for attempt in story.attempts:
             if attempt.number not in self._steps.by_attempt or attempt is story.attempt or attempt.ended_at is None:

@@ -25,7 +25,7 @@ from tasks.cluster import Cluster
 from tasks.clusters import embedded_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.processes import process_start
-from tasks.runs.open import checkpoint_folder, run_folder, survey_request
+from tasks.runs.open import checkpoint_folder, resolved_of, run_folder, survey_request
 from tasks.settings import Settings
 from workflows import labels
 from workflows.model.cluster import pod_of
@@ -99,7 +99,7 @@ def scene_of(run: str, settings: Settings, ledger: Ledger) -> Scene:
     story = ledger.story(run)
     if story.run.state in FINISHED or story.attempt is None:
         raise ProfileError("RUN", f"{run} is {story.run.state}: nothing runs that could be broken")
-    resolved = Resolved.model_validate(story.run.resolved)
+    resolved = resolved_of(story.run)
     if resolved.cluster.engine != "embedded":
         raise ProfileError("RUN", "drills break things of the embedded cluster only")
     return Scene(settings, ledger, embedded_cluster(resolved.cluster, settings.home), resolved, story.attempt)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from profiles.admission import own_suite
-from profiles.errors import Conflict
+from profiles.errors import Conflict, Permanent
 from profiles.loading import load
 from profiles.loading.load import check_admission
+from profiles.loading.validation import explained
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved, differences, digest
 from profiles.run import RunProfile
@@ -71,7 +74,7 @@ def open_run(
     )
     stored = ledger.open_run(record, by)
     if stored.digest != record.digest:
-        changed = differences(Resolved.model_validate(stored.resolved), resolved)
+        changed = differences(resolved_of(stored), resolved)
         raise Conflict(
             f"a run called {record.name} exists with another profile; choose another name, or undo: "
             + "; ".join(changed[:20])
@@ -82,8 +85,16 @@ def open_run(
 
 
 def resolved_of(record: RunRecord) -> Resolved:
-    """The resolved profile stored with the run."""
-    return Resolved.model_validate(record.resolved)
+    """The resolved profile stored with the run.
+
+    Raises:
+        Permanent: it is not what this version of ours reads.
+    """
+    try:
+        return Resolved.model_validate(record.resolved)
+    except ValidationError as error:
+        wrong = explained(Resolved, record.resolved, error, f"the profile of {record.name} in the ledger", {})
+        raise Permanent(f"{wrong}; another version wrote it, or it was changed by hand: use that version") from error
 
 
 def run_folder(resolved: Resolved, run: str) -> Path:

@@ -18,6 +18,7 @@ import yaml
 from profiles.admission import BareMetal
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
+from tasks.settings import expanded
 from workflows.node_tests.preflight import PreflightPlan, probe_options
 from workflows.programs.probes import over_ssh
 
@@ -112,7 +113,7 @@ def ssh_arguments(settings: BareMetal) -> list[str]:
         "ForwardAgent": "no",
     }
     if settings.known_hosts_file:
-        options["UserKnownHostsFile"] = f'"{_home(settings.known_hosts_file)}"'
+        options["UserKnownHostsFile"] = f'"{expanded(settings.known_hosts_file, "bare_metal.known_hosts_file")}"'
     if settings.private_key_file:
         options["IdentitiesOnly"] = "yes"
     return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
@@ -175,7 +176,8 @@ def _common(plan: PreflightPlan, settings: BareMetal, archive: Archive) -> dict[
         deadline_seconds=host_seconds(plan),
     )
     own = [word for word in over_ssh.flags.to_argv(flags) if not word.startswith("--folder=")]
-    key = {"ansible_ssh_private_key_file": _Text(_home(settings.private_key_file))} if settings.private_key_file else {}
+    path = settings.private_key_file
+    key = {"ansible_ssh_private_key_file": _Text(str(expanded(path, "bare_metal.private_key_file")))} if path else {}
     step = round(STEP_SECONDS + settings.connect_seconds)
     return {
         "ansible_connection": "ssh",
@@ -197,7 +199,3 @@ def _common(plan: PreflightPlan, settings: BareMetal, archive: Archive) -> dict[
 
 def _texts(words: Sequence[str]) -> list[_Text]:
     return [_Text(word) for word in words]
-
-
-def _home(path: str) -> str:
-    return str(Path(path).expanduser())

@@ -19,6 +19,7 @@ from typing import Deque, Dict, List, Optional, Tuple
 
 from workflows.programs.progress.reader import ProgressReader, Report
 from workflows.programs.runtime.files import Appender
+from workflows.programs.runtime.text import is_visible, visible
 
 LINE_BYTES = 64 * 1024
 """Longer lines come in pieces."""
@@ -29,7 +30,6 @@ BAR_SECONDS = 1.0
 """Shortest time between two states of a bar in the logs."""
 _ENDS = re.compile(rb"\n|(?<!\r)\r+(?:\n|(?=[^\n\r]))")
 """Matches only at the first of several carriage returns; else a long run of them would take quadratic time."""
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 CONTINUATION = b"... "
@@ -38,8 +38,6 @@ BAR_IDLE_SECONDS = 0.25
 """After this silence the newest state of a bar is read, although only the next state ends it."""
 STAMP_BYTES = 40
 """About the size of the prefix of a relayed line."""
-_ACTS = bytes([*range(9), 11, 12, *range(14, 27), *range(28, 32), 127])
-"""Control characters that `text_of` replaces."""
 
 
 @dataclass(frozen=True)
@@ -242,8 +240,7 @@ class RelayBudget:
 
 def printable_text(raw: bytes) -> str:
     """Text for people and patterns: bytes that are not text or would control a terminal are replaced."""
-    text = raw.decode("utf-8", "replace")
-    return _CONTROL.sub("\ufffd", text) if not text.isprintable() else text
+    return visible(raw.decode("utf-8", "replace"))
 
 
 class RankLog:
@@ -365,7 +362,7 @@ class RankOutput:
         lines = block.split(b"\n")
         lines.pop()
         self.tail.add_all(lines)
-        plain = block.isascii() and len(block.translate(None, _ACTS)) == len(block)
+        plain = is_visible(block)
         self._show_block(block, lines, plain, at)
         reports: List[Report] = []
         if self.reader.may_match(block):
