@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -103,6 +104,17 @@ def parse_fault(text: str) -> FaultSpec:
     )
 
 
+def _number(key: str, text: str) -> float:
+    """What stands behind a word; steps are whole, a factor slows down."""
+    shape = "[0-9]{1,9}" if key == "step" else r"[0-9]{1,9}(\.[0-9]{1,9})?"
+    if not re.fullmatch(shape, text):
+        kind = "a whole number" if key == "step" else "a number that is not negative, such as 2.5"
+        raise ProfileError("--fault", f"{key} must be {kind}, got {text!r}")
+    if key == "factor" and float(text) < 1.0:
+        raise ProfileError("--fault", f"factor says how many times slower, so it is at least 1, got {text}")
+    return float(text)
+
+
 _EXAMPLES = {"rank": "1", "node": "node-1", "newest": "newest"}
 
 
@@ -111,7 +123,7 @@ def _mean(close: list[str]) -> str:
 
 
 def _rank(name: str, target: str) -> int:
-    if not target.isdigit():
+    if not re.fullmatch("[0-9]{1,9}", target):
         raise ProfileError("--fault", f"{name} needs the number of a rank, got {target!r}")
     return int(target)
 
@@ -128,10 +140,7 @@ def _options(options: list[str], kind: FaultKind, name: str) -> tuple[dict[str, 
         if key not in allowed:
             known = sorted(allowed | set(kind.words))
             raise ProfileError("--fault", f"{name} does not know {key!r}; it knows {', '.join(known)}")
-        try:
-            numbers[key] = float(value)
-        except ValueError:
-            raise ProfileError("--fault", f"{key} must be a number, got {value!r}") from None
-        if numbers[key] < 0:
-            raise ProfileError("--fault", f"{key} must not be negative")
+        if key in numbers:
+            raise ProfileError("--fault", f"{key} stands there twice")
+        numbers[key] = _number(key, value)
     return numbers, words

@@ -6,6 +6,7 @@ which command stands in `deployments.cli.commands`.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -15,7 +16,34 @@ from typer.main import get_command_from_info, get_command_name, get_group
 
 from deployments.cli.commands import GROUPS
 from deployments.exit_codes import Outcome
+from profiles.errors import ProfileError
+from profiles.values import HOST_PATTERN, PATTERNS
 from workflows.model.records import one_line
+
+
+def named(text: str, flag: str) -> tuple[str, ...]:
+    """The names in `a,b`; none for "".
+
+    Raises:
+        ProfileError: one of them is empty: it would be passed over, and others than meant be taken.
+    """
+    names = tuple(text.split(",")) if text else ()
+    if not all(name and name == name.strip() and name.isprintable() for name in names):
+        raise ProfileError(flag, f"must be names with nothing but a comma between two, such as a,b; got {text!r}")
+    return names
+
+
+def named_nodes(text: str) -> tuple[str, ...]:
+    """The nodes of `--nodes`; none for "".
+
+    Raises:
+        ProfileError: one of them cannot be the name of a node.
+    """
+    names = named(text, "--nodes")
+    for name in names:
+        if not re.fullmatch(HOST_PATTERN, name):
+            raise ProfileError("--nodes", f"{name!r} must be {PATTERNS[HOST_PATTERN]}")
+    return names
 
 
 class CommandGroup(TyperGroup):
@@ -33,8 +61,9 @@ class CommandGroup(TyperGroup):
         """The command itself; its module is imported."""
         command = self._unknown.pop(cmd_name, None)
         if command is not None:
-            if command.acts and isinstance(ctx.obj, Outcome):
-                ctx.obj.acts = True
+            outcome = getattr(ctx, "obj", None)
+            if command.acts and isinstance(outcome, Outcome):
+                outcome.acts = True
             if command.module:
                 import_module(command.module)
             self.commands[cmd_name] = _registered(self.name or "", cmd_name)
@@ -98,6 +127,8 @@ Why = Annotated[
 ]
 Profile = Annotated[str, typer.Argument(help="Shipped profile by name, or a path.")]
 Since = Annotated[str, typer.Option("--since", help="Only later: 2026-01-31T12:00, or 30m, 6h, 7d ago.")]
+MOST = 1_000_000_000
+Limit = Annotated[int, typer.Option("--limit", min=0, max=MOST, help="At most so many, the newest; 0: all.")]
 Only = Annotated[
     list[str] | None,
     typer.Option("--only", help="state=, verdict=, pool=, rack= or node=VALUE[,VALUE], * for any text; repeatable."),

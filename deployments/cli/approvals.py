@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deployments.cli.app import AsJson, Since, Why, app
+from deployments.cli.app import AsJson, Limit, Since, Why, app
 from deployments.exit_codes import GOOD, out, out_json, say, write
 from flows.decisions.text import since_seconds, timestamp
 from flows.decisions.views.approvals import approval_document, lines
@@ -89,7 +89,7 @@ def unpause(
 def show_ledger(
     run: Annotated[str, typer.Option("--run", help="Only this run.")] = "",
     since: Since = "",
-    limit: Annotated[int, typer.Option("--limit", help="At most so many lines, the newest; 0: all.")] = 0,
+    limit: Limit = 0,
     *,
     as_json: AsJson = False,
 ) -> int:

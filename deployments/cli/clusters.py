@@ -39,6 +39,8 @@ def list_clusters(
     """
     shipped = [item for item in load.list_profiles() if item.kind == "cluster"]
     rows = [_row(item.name, "shipped", load.load_cluster(item.name)) for item in shipped]
+    if not Path(folder).is_dir():
+        raise ProfileError("FOLDER", f"{folder} is no folder: name one with profiles of yours, or none")
     rows += [_own_row(path) for path in _own(Path(folder))]
     if as_json:
         out_json(rows)

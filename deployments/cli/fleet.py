@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import typer
 
-from deployments.cli.app import AsJson, ClusterName, Only, app
+from deployments.cli.app import AsJson, ClusterName, Only, app, named
 from deployments.cli.approvals import open_ledger
 from deployments.exit_codes import GOOD, UNKNOWN, out, out_json, say
 from deployments.screen.tables import cut, fitted, terminal_columns, terminal_lines
@@ -41,6 +42,7 @@ from flows.decisions.views.fleet import (
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError, ProfileError
 from profiles.loading.load import load_cluster
+from profiles.values import did_you_mean
 from profiles.vocabulary import VerdictWord
 from tasks.clusters import open_cluster
 from tasks.ledger.ledger import Ledger
@@ -135,7 +137,7 @@ def show_fleet(cluster: str, by: str, filters: Sequence[str], *, as_json: bool) 
         raise ProfileError("--by", f"{by!r} is unknown; choose one of {', '.join(GROUPS)}")
     wanted = parse_filters(filters)
     fleet = read_fleet(cluster)
-    nodes = only(fleet.nodes, wanted)
+    nodes = chosen(fleet, wanted)
     if as_json:
         out_json([node_row(node) for node in nodes])
     else:
@@ -149,15 +151,42 @@ def parse_filters(texts: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     """`state=quarantined,cordoned` and the like.
 
     Raises:
-        ProfileError: no such field, or no value.
+        ProfileError: no such field, or no such state or verdict.
     """
     parsed: list[tuple[str, tuple[str, ...]]] = []
     for text in texts:
         field, _, values = text.partition("=")
         if field not in FILTERS or not values:
             raise ProfileError("--only", f"must be FIELD=VALUE with one of {', '.join(FILTERS)}, got {text!r}")
-        parsed.append((field, tuple(values.split(","))))
+        patterns = named(values, "--only")
+        for word in patterns:
+            if field in CLOSED:
+                _check_known(field, word, CLOSED[field])
+        parsed.append((field, patterns))
     return parsed
+
+
+CLOSED: Mapping[str, Sequence[str]] = {"state": tuple(Schedulability), "verdict": tuple(VerdictWord)}
+"""Fields of a filter whose words are known before any node is."""
+
+
+def chosen(fleet: Fleet, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[FleetNode]:
+    """The nodes that all filters let through.
+
+    Raises:
+        ProfileError: the cluster, where it answers, has no such node, rack or pool at all.
+    """
+    for key, words in wanted:
+        there = {FILTERS[key](node) for node in fleet.nodes}
+        there |= {pool.name for pool in fleet.profile.pools} if key == "pool" else set()
+        for word in words if key not in CLOSED and not fleet.away else ():
+            _check_known(key, word, there)
+    return only(fleet.nodes, wanted)
+
+
+def _check_known(field: str, word: str, there: Iterable[str]) -> None:
+    if not any(fnmatchcase(one, word) for one in there):
+        raise ProfileError("--only", f"{field} {word!r} is unknown{did_you_mean(word, there, 'there are')}")
 
 
 def node_row(node: FleetNode) -> Json:

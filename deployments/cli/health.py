@@ -24,17 +24,21 @@ from workflows.platform.health import CHECK, SERVICE, check_pod, health
 from workflows.platform.health_alerts import rules, scrape_config
 from workflows.platform.pod_shapes import NAME
 
-Port = Annotated[int, typer.Option("--port", help="Port of the checks.")]
-ReadinessPort = Annotated[int, typer.Option("--readiness-port", help="Port of the readiness probe; -1: none.")]
-MetricsPort = Annotated[int, typer.Option("--metrics-port", help="Port of the metrics; -1: none.")]
+Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of the checks.")]
+ReadinessPort = Annotated[
+    int, typer.Option("--readiness-port", min=-1, max=65535, help="Port of the readiness probe; -1: none.")
+]
+MetricsPort = Annotated[int, typer.Option("--metrics-port", min=-1, max=65535, help="Port of the metrics; -1: none.")]
 Address = Annotated[str, typer.Option("--address", help="Where it listens; else the pod's address or loopback.")]
 Node = Annotated[str, typer.Option("--node", help="Name of this node; else as Kubernetes or the host says.")]
 Peers = Annotated[str, typer.Option("--peers", metavar="NODE=HOST:PORT,…", help="Other daemons; else by the API.")]
 Interval = Annotated[str, typer.Option("--interval", help="Between two rounds of the periodic checks; 0: none.")]
 DeepInterval = Annotated[str, typer.Option("--deep-interval", help="Between two deep tests while idle; 0: none.")]
 Checks = Annotated[str, typer.Option("--checks", metavar="A,B", help="The periodic checks.")]
-Pcie = Annotated[float, typer.Option("--bw", help="PCIe bandwidth that a GPU must reach, GB/s.")]
-Gpus = Annotated[int, typer.Option("--gpus", help="GPUs that the node should have; 0: as many as its bus shows.")]
+Pcie = Annotated[float, typer.Option("--bw", min=0.0, max=1e6, help="PCIe bandwidth that a GPU must reach, GB/s.")]
+Gpus = Annotated[
+    int, typer.Option("--gpus", min=0, max=1024, help="GPUs that the node should have; 0: as many as its bus shows.")
+]
 Label = Annotated[bool, typer.Option("--label", help="Write autopilot.ibm.com labels on the node.")]
 Compatible = Annotated[bool, typer.Option("--compatible", help="What starts work needs no token, as in Autopilot.")]
 Values = Annotated[str, typer.Option("--values", help="File of values (docs/profiles.md); else the defaults.")]

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from deployments.cli.app import AsJson, Run, Since, app
+from deployments.cli.app import AsJson, Limit, Run, Since, app
 from deployments.cli.approvals import open_ledger, who
 from deployments.exit_codes import GOOD, WRONG_USAGE, out, out_json, say
 from deployments.processes.console import ensure_console
@@ -23,13 +23,12 @@ from deployments.screen.tables import fitted, terminal_columns
 from flows.decisions.text import since_seconds, timestamp
 from flows.decisions.views.approvals import headline, incident_document, row
 from profiles.errors import ProfileError
+from profiles.values import did_you_mean
 from profiles.vocabulary import FINISHED, FaultClass
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import quiet_environment
 from tasks.settings import Settings
 from workflows.model.runs import IncidentLine, IncidentQuery
-
-Limit = Annotated[int, typer.Option("--limit", help="At most so many, the newest; 0: all.")]
 
 COLUMNS = ("when", "run", "class", "culprit", "action", "took", "why")
 LEFT_OUT = ("took", "action", "culprit")
@@ -99,9 +98,8 @@ def list_incidents(query: IncidentQuery, since: str, *, as_json: bool) -> int:
         NotFound: no such run.
     """
     if query.fault_class and query.fault_class not in tuple(FaultClass):
-        raise ProfileError("--class", f"{query.fault_class!r} is unknown; choose one of {', '.join(FaultClass)}")
-    if query.limit < 0:
-        raise ProfileError("--limit", "is the number of incidents to show; 0 shows all")
+        meant = did_you_mean(query.fault_class, FaultClass, "classes")
+        raise ProfileError("--class", f"{query.fault_class!r} is unknown{meant}")
     now, ledger = time.time(), open_ledger()
     if query.run and not ledger.changes(query.run):
         ledger.story(query.run)  # says that there is none

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from deployments.cli.app import Run, app
+from deployments.cli.app import MOST, Run, app
 from deployments.exit_codes import GOOD, out, say
 from flows.decisions.text import timestamp
 from profiles.errors import NotFound, ProfileError
@@ -32,10 +32,15 @@ _BEGINS = re.compile(r"^\S+ launcher: incarnation (\d+) begins ")
 @app.command("logs")
 def show_logs(
     run: Run,
-    attempt: Annotated[int, typer.Option("--attempt", help="Number of the attempt; 0: the newest.")] = 0,
-    rank: Annotated[int, typer.Option("--rank", help="One rank's output; -1: the launchers'.")] = -1,
+    attempt: Annotated[
+        int, typer.Option("--attempt", min=0, max=MOST, help="Number of the attempt; 0: the newest.")
+    ] = 0,
+    rank: Annotated[int, typer.Option("--rank", min=-1, max=MOST, help="One rank's output; -1: the launchers'.")] = -1,
     incarnation: Annotated[
-        int, typer.Option("--incarnation", help="Only what ranks printed since they began for the Nth time; 0: all.")
+        int,
+        typer.Option(
+            "--incarnation", min=0, max=MOST, help="Only what ranks printed since they began for the Nth time; 0: all."
+        ),
     ] = 0,
     *,
     first_failing: Annotated[bool, typer.Option("--first-failing", help="The rank that failed first.")] = False,
@@ -45,8 +50,8 @@ def show_logs(
 
     Example: primus logs demo-1 --attempt 1 --first-failing
     """
-    if incarnation < 0:
-        raise ProfileError("--incarnation", f"is a number from 1; 0 shows all; got {incarnation}")
+    if first_failing and rank >= 0:
+        raise ProfileError("--rank", "leave it out: --first-failing finds the rank by itself")
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
     story = ledger.story(run)

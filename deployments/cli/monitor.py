@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deployments.cli.app import AsJson, ClusterName, app, render_app
+from deployments.cli.app import AsJson, ClusterName, app, named_nodes, render_app
 from deployments.cli.approvals import note_act
 from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, out, out_json, say
 from deployments.screen.tables import table
@@ -75,9 +75,11 @@ def print_monitor_workflow(
 
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    named = [name for name in nodes.split(",") if name]
-    places = {name: profile.pools[0].name for name in named} or first_nodes(profile, profile.monitor.sweep_share)
-    if not named and profile.engine == "kubernetes":
+    names = named_nodes(nodes)
+    if len(names) > MOST:
+        raise ProfileError("--nodes", f"one sweep is of {MOST} nodes at the most, got {len(names)}")
+    places = {name: profile.pools[0].name for name in names} or first_nodes(profile, profile.monitor.sweep_share)
+    if not names and profile.engine == "kubernetes":
         say("the names of nodes stand for the cluster's own; --nodes names some")
     document = sweep_workflow(plan_of(profile, dict(list(places.items())[:MOST]), 1, 0.0, 0.0)).to_dict()
     if as_json:

@@ -11,12 +11,12 @@ import typer
 
 from deployments.cli.app import AsJson, ClusterName, Only, Why, app
 from deployments.cli.approvals import open_ledger, who
-from deployments.cli.fleet import Fleet, headline, node_row, parse_filters, read_fleet
+from deployments.cli.fleet import Fleet, chosen, headline, node_row, parse_filters, read_fleet
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
 from deployments.screen.tables import figure, fitted, terminal_columns
 from flows.decisions.node_tests.grading.standing import DepthProof
 from flows.decisions.text import age, timestamp
-from flows.decisions.views.fleet import FleetNode, only
+from flows.decisions.views.fleet import FleetNode
 from flows.decisions.views.status import person_row
 from profiles.errors import NotFound, ProfileError
 from profiles.loading.load import load_cluster
@@ -55,6 +55,8 @@ def nodes(
     if drift:
         from deployments.cli.fleet import show_drift
 
+        if words or only or why:
+            raise ProfileError("--drift", "compares all nodes of a cluster: leave the other words out")
         return show_drift(cluster, as_json=as_json)
 
     return show_nodes(tuple(words or ()), why, cluster, tuple(only or ()), as_json=as_json)
@@ -145,23 +147,31 @@ def show_nodes(words: Sequence[str], why: str, cluster: str, filters: Sequence[s
         NotFound: no such node.
         Unavailable: the ledger does not answer; what a person does also needs the cluster.
     """
+    _check_words(words, why, filters)
     if words and words[0] in BY_HAND:
-        if len(words) != 2:
-            raise ProfileError("NODE", f"name one node: primus nodes {words[0]} NODE --why TEXT")
         return _by_hand(words[0], words[1], why, cluster)
-    if len(words) > 1:
-        raise ProfileError(
-            "NODE", f"name one node, or say cordon, release or power-on before it; got {' '.join(words)}"
-        )
     wanted = parse_filters(filters)
     fleet = read_fleet(cluster)
     if words:
         _show_one(_find(fleet, words[0]), fleet.profile.name, as_json=as_json)
     else:
-        _list(fleet, only(fleet.nodes, wanted), as_json=as_json)
+        _list(fleet, chosen(fleet, wanted), as_json=as_json)
     if fleet.away:
         say(f"{fleet.profile.name} does not answer, this is what the ledger knows: {fleet.away}")
     return UNKNOWN if fleet.away else GOOD
+
+
+def _check_words(words: Sequence[str], why: str, filters: Sequence[str]) -> None:
+    if words and filters:
+        raise ProfileError("--only", f"goes with a list of all nodes: leave it out, or {' '.join(words)}")
+    if words and words[0] in BY_HAND:
+        if len(words) != 2:
+            raise ProfileError("NODE", f"name one node: primus nodes {words[0]} NODE --why TEXT")
+        return
+    if len(words) > 1:
+        raise ProfileError("NODE", f"name one node, or say {', '.join(BY_HAND)} before it; got {' '.join(words)}")
+    if why:
+        raise ProfileError("--why", f"goes with what is done to a node: {', '.join(BY_HAND)}")
 
 
 def _find(fleet: Fleet, name: str) -> FleetNode:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deployments.cli.app import AsJson, ClusterName, app, render_app
+from deployments.cli.app import AsJson, ClusterName, app, named_nodes, render_app
 from deployments.cli.approvals import who
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
 from deployments.screen.tables import fitted, rows_of, terminal_columns
@@ -76,8 +76,7 @@ def run_preflight(
     settings = Settings.from_environment(os.environ)
     settings.make_home()
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    named = tuple(name for name in nodes.split(",") if name)
-    wanted = PreflightRequest(suite, depth, named, launcher=launcher, trial=trial, by=who())
+    wanted = PreflightRequest(suite, depth, named_nodes(nodes), launcher=launcher, trial=trial, by=who())
     with at_hand(settings):
         tests = prove_requested(profile, settings, wanted, say)
     if as_json:
@@ -102,8 +101,7 @@ def print_preflight_workflow(
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     chosen = load_suite(suite or profile.admission.suite or own_suite(profile.engine), cluster=profile)
-    named = [name for name in nodes.split(",") if name]
-    places = {name: profile.pools[0].name for name in named} or first_nodes(profile, 1.0)
+    places = {name: profile.pools[0].name for name in named_nodes(nodes)} or first_nodes(profile, 1.0)
     documents = [item for one in _depths(profile, chosen, depth) for item in _documents(profile, chosen, one, places)]
     if as_json:
         out_json(documents)

@@ -10,6 +10,7 @@ import typer
 from deployments.cli.app import AsJson, ClusterName, Profile, Set, profiles_app, render_app
 from deployments.exit_codes import GOOD, out, out_json
 from deployments.screen.tables import table
+from profiles.errors import ProfileError
 from profiles.loading import load
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
@@ -121,6 +122,8 @@ def show_profile(name: str, overrides: tuple[str, ...], *, as_json: bool) -> int
         value = load.load_workspace(name, overrides=overrides)
     elif "suite" in kinds:
         value = load.load_suite(name, overrides=overrides)
+    elif overrides:
+        raise ProfileError("--set", f"changes runs, clusters, workspaces and suites; {name} is none of them")
     else:
         value = load.load_hardware(name) if "hardware" in kinds else load.load_recovery(name)
     if as_json:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import typer
 
-from deployments.cli.app import AsJson, ClusterName, Run, Set, Why, app
+from deployments.cli.app import MOST, AsJson, ClusterName, Run, Set, Why, app, named
 from deployments.cli.approvals import open_ledger, tell_pause, who
 from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE, out, out_json, say
 from deployments.processes.console import ensure_console, warm_up
@@ -28,6 +28,7 @@ from flows.decisions.views.status import document, headline, row
 from profiles.errors import Permanent, ProfileError
 from profiles.loading.validation import asked_for
 from profiles.request import TrainRequest
+from profiles.values import did_you_mean
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import named_server, own_url, server_url
@@ -144,7 +145,9 @@ def runs(
     words: Annotated[list[str] | None, typer.Argument(help="Nothing, or rm and names of ended runs.")] = None,
     state: Annotated[str, typer.Option("--state", help="Only in these states, e.g. running,recovering.")] = "",
     since: Annotated[str, typer.Option("--since", help="That lived later: 2026-01-31T12:00, or 6h, 7d ago.")] = "",
-    limit: Annotated[int | None, typer.Option("--limit", help="The newest so many; 0: all. Else a screenful.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, max=MOST, help="The newest so many; 0: all. Else a screenful.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With rm: say what would go.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -156,9 +159,13 @@ def runs(
     if words:
         from deployments.cli.housekeeping import remove_runs
 
-        if words[0] != "rm" or len(words) < 2:
-            raise ProfileError("RUN", f"say rm and names of ended runs, or nothing; got {' '.join(words)}")
+        if words[0] != "rm" or len(words) < 2 or state or since or limit is not None:
+            raise ProfileError(
+                "RUN", f"say rm and names of ended runs, or nothing; got {' '.join(words)} (and no filter)"
+            )
         return remove_runs(words[1:], dry_run=dry_run, as_json=as_json)
+    if dry_run:
+        raise ProfileError("--dry-run", "goes with rm: primus runs rm RUN --dry-run")
     return list_runs(state, since, limit, as_json=as_json)
 
 
@@ -320,8 +327,6 @@ def list_runs(states: str, since: str, limit: int | None, *, as_json: bool) -> i
         Unavailable: the ledger does not answer.
     """
     wanted = _states(states)
-    if limit is not None and limit < 0:
-        raise ProfileError("--limit", "is the number of runs to show; 0 shows all")
     now, screen = time.time(), 0 if as_json else max(0, terminal_lines() - FURNITURE_LINES)
     most = screen if limit is None else limit
     ledger = open_ledger()
@@ -341,8 +346,8 @@ def list_runs(states: str, since: str, limit: int | None, *, as_json: bool) -> i
 
 
 def _states(text: str) -> tuple[RunState, ...]:
-    words = [word for word in text.split(",") if word]
+    words = named(text, "--state")
     for word in words:
         if word not in tuple(RunState):
-            raise ProfileError("--state", f"{word!r} is unknown; choose one of {', '.join(RunState)}")
+            raise ProfileError("--state", f"{word!r} is unknown{did_you_mean(word, RunState, 'states')}")
     return tuple(RunState(word) for word in words)

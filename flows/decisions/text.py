@@ -49,7 +49,7 @@ def timestamp(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_AGO = re.compile(r"^(\d+(?:\.\d+)?)([smhd])$")
+_AGO = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([smhd])$")
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -59,18 +59,21 @@ def since_seconds(text: str, now: float, field: str = "--since") -> float:
     `field` is what the error names.
 
     Raises:
-        ProfileError: neither of them.
+        ProfileError: neither of them, or a moment that is still to come: nothing can be later.
     """
     if not text:
         return 0.0
     ago = _AGO.match(text)
     if ago:
-        return now - float(ago.group(1)) * _UNIT_SECONDS[ago.group(2)]
+        return max(0.0, now - float(ago.group(1)) * _UNIT_SECONDS[ago.group(2)])
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         raise ProfileError(field, f"{text!r} is neither an age like 30m, 6h, 7d nor a date and time") from None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if seconds > now:
+        raise ProfileError(field, f"{text!r} is still to come: name a time that is past, or an age like 6h")
+    return max(0.0, seconds)
 
 
 LEVELS = "▁▂▃▄▅▆▇█"

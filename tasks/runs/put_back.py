@@ -16,7 +16,6 @@ from pathlib import Path
 from profiles.cluster import ClusterProfile
 from profiles.drill import KINDS, FaultSpec
 from profiles.errors import NotFound, ProfileError
-from profiles.resolve import Resolved
 from tasks.cluster import using
 from tasks.clusters import embedded_cluster
 from tasks.context import world
@@ -33,6 +32,7 @@ from tasks.runs.faults import (
     slowing_loop,
     words_of,
 )
+from tasks.runs.open import resolved_of
 from workflows.model.nodes import people_of
 from workflows.model.records import Actor, NodeRecord
 
@@ -99,7 +99,7 @@ def put_back(spec: FaultSpec, run: str, by: Actor, *, at_end: bool = True) -> st
     """
     here, work = world(), _PUT_BACK.get(spec.kind)
     story = here.ledger.story(run)
-    resolved = Resolved.model_validate(story.run.resolved)
+    resolved = resolved_of(story.run)
     if spec.kind in ON_NODES:
         return power_on(resolved.cluster, spec.node, f"the drill {spec} of {run} is over", by)
     if work is None or story.attempt is None or (at_end and spec.kind == "corrupt-checkpoint"):
