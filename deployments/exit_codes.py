@@ -38,6 +38,8 @@ class Outcome:
     code: int = GOOD
     acts: bool = False
     """Whether it does something: its exit code then tells how that ended, also where nobody could read what it said."""
+    goes_on: str = ""
+    """What goes on where it is interrupted now, and how to stop that."""
     lost: OSError | None = None
     """Why standard output could not be written."""
 
@@ -57,7 +59,7 @@ def shown() -> Generator[Outcome]:
     try:
         yield outcome
     except typer.Exit as exit_:
-        outcome.code = exit_.exit_code
+        outcome.code = exit_.exit_code  # typer makes one of Ctrl-C
     except (typer.Abort, KeyboardInterrupt):
         outcome.code = INTERRUPTED
     except TyperException as error:
@@ -67,6 +69,8 @@ def shown() -> Generator[Outcome]:
         pass
     except Exception as error:  # the edge: whatever it is, a person gets one line and the log gets the rest
         outcome.code = _explain(error)
+    if outcome.code == INTERRUPTED and outcome.goes_on:
+        say(f"\n{outcome.goes_on}")
     _end_output(outcome)
 
 
@@ -190,6 +194,12 @@ def _spelt_out(error: UnicodeError) -> tuple[str, int]:
 
 def _part(error: UnicodeEncodeError) -> str:
     return error.object[error.start : error.end]
+
+
+def goes_on(text: str) -> str:
+    """Whoever presses Ctrl-C from now on is told this: what goes on, and how to see and to stop it; returns the old."""
+    before, _running.goes_on = _running.goes_on, text
+    return before
 
 
 def say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,7 +218,7 @@ def _tell(found: ClusterImport, path: str) -> None:
     if path:
         for field, remark in found.remarks:
             say(f"look at {field}: {remark}")
-        named = path if "/" in path else f"./{path}"
+        named = shlex.quote(path if "/" in path else f"./{path}")
         say(f"written: {path}; try it with primus train PROFILE --cluster {named} --dry-run")
     elif found.remarks:
         say(f"to look at: {len(found.remarks)}, marked with {MARK} in the comments")

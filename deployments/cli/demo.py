@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from deployments.cli.app import AsJson, app
 from deployments.cli.report import report_document, report_text
-from deployments.exit_codes import FAILED, GOOD, out, out_json, say
+from deployments.cli.train import stop_run
+from deployments.exit_codes import FAILED, GOOD, goes_on, out, out_json, say
 from deployments.processes.console import ensure_console, stop_console
 from deployments.processes.driver import driver_pid, prepare_driver
 from deployments.screen.live import follow
@@ -56,11 +59,12 @@ def run_demo(
     began = time.monotonic()
     if not had_server:
         say("starting the Prefect server (about ten seconds the first time)")
-    api_url = ensure_console(settings.home)
-    ready = time.monotonic()
-    say(f"ready after {ready - began:.1f} s; pages at {api_url.removesuffix('/api')}")
-    ledger = Ledger(settings.ledger_url)
+    goes_on("ended; nothing of the demo goes on")
     try:
+        api_url = ensure_console(settings.home)
+        ready = time.monotonic()
+        say(f"ready after {ready - began:.1f} s; pages at {api_url.removesuffix('/api')}")
+        ledger = Ledger(settings.ledger_url)
         failing = _train(settings, ledger, api_url, lose_node=True)
         say("\nthe same run without a fault, for comparison")
         unfailed = _train(settings, ledger, api_url, lose_node=False)
@@ -68,7 +72,8 @@ def run_demo(
         document["seconds_after_setup"] = round(time.monotonic() - ready, 1)
     finally:
         if not (had_server or keep):
-            stop_console(settings.home)
+            with _told("the server of the demo goes on. Stop it: primus down"):
+                stop_console(settings.home)
     if as_json:
         out_json(document)
     else:
@@ -83,18 +88,35 @@ def _train(settings: Settings, ledger: Ledger, api_url: str, *, lose_node: bool)
     except BaseException:
         driver.dismiss()
         raise
-    driver.drive(run)
-    broken = _lose_a_node(run, settings, ledger) if lose_node else ""
+    broken = ""
     try:
+        driver.drive(run)
+        if lose_node:
+            broken = _victim(run, ledger)
+            _lose(run, broken, settings, ledger)
         state = follow(run, settings, ledger)
-        if state is not RunState.SUCCEEDED:
-            log = settings.home / "runs" / run / "driver.log"
-            raise Unavailable(f"{run} ended as {state}; see `primus status {run}` and {log}")
-        _wait_for_end(run, settings)
+    except KeyboardInterrupt:
+        say(f"\n{run} is stopped; Ctrl-C once more leaves it")
+        with _told(f"{run} goes on. Stop it: primus stop {run}, and the server: primus down"):
+            stop_run(run, "its demo was interrupted")
+        raise
     finally:
         if broken:
+            _wait_for_end(run, settings)
             _give_back(run, broken, settings, ledger)
+    if state is not RunState.SUCCEEDED:
+        log = settings.home / "runs" / run / "driver.log"
+        raise Unavailable(f"{run} ended as {state}; see `primus status {run}` and {log}")
+    _wait_for_end(run, settings)
     return run
+
+
+@contextmanager
+def _told(left: str) -> Generator[None]:
+    """Whoever interrupts what is inside is told what is left."""
+    before = goes_on(left)
+    yield
+    goes_on(before)
 
 
 def _wait_for_end(run: str, settings: Settings) -> None:
@@ -110,12 +132,14 @@ def _give_back(run: str, node: str, settings: Settings, ledger: Ledger) -> None:
         power_on(profile, node, f"{run} had cut its power for show", own_user())
 
 
-def _lose_a_node(run: str, settings: Settings, ledger: Ledger) -> str:
+def _victim(run: str, ledger: Ledger) -> str:
     story = wait_for(ledger, run, lambda story: bool(story.attempts and story.attempts[0].nodes), PROOF_SECONDS)
-    node = story.attempts[0].nodes[-1]
+    return story.attempts[0].nodes[-1]
+
+
+def _lose(run: str, node: str, settings: Settings, ledger: Ledger) -> None:
     break_at(run, FaultSpec("lose-node", node=node, step=LOSE_AT_STEP), settings, ledger, own_user())
     say(f"--- the power of {node} is cut at step {LOSE_AT_STEP} ---")
-    return node
 
 
 def _last_words(run: str, settings: Settings, ledger: Ledger) -> str:

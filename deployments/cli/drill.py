@@ -9,7 +9,7 @@ import typer
 
 from deployments.cli.app import AsJson, Run, app
 from deployments.cli.approvals import who
-from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN, goes_on, out, out_json, say
 from profiles.drill import parse_fault
 from profiles.errors import ProfileError
 from tasks.settings import Settings
@@ -55,14 +55,14 @@ def run_drill(
             from tasks.runs.put_back import put_back_all
 
             done = put_back_all(run, who())
-            out_json({"run": run, "put_back": done}) if as_json else out(
-                "\n".join(done) or "nothing is left to put back"
-            )
+            said = "\n".join(done) or "nothing is left to put back"
+            out_json({"run": run, "put_back": done}) if as_json else out(said)
             return GOOD
         from flows.drill import measured
         from tasks.runs.faults import break_at, scene_of, step_seen
 
         at = break_at(run, spec, settings, here.ledger, who(), say)
+        goes_on(f"stopped measuring; {run} comes back. Put back what is still broken: primus drill {run} --put-back")
         say(f"{spec} at step {step_seen(scene_of(run, settings, here.ledger))}")
         document = measured(run, spec, at, here.ledger, who(), say)
     out_json(document) if as_json else out(drill_text(document))

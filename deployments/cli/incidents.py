@@ -78,7 +78,7 @@ def recover_by_hand(run: Run) -> int:
         return WRONG_USAGE
     incident = story.open_incident
     if incident is None:
-        out(f"{run} has no open incident; nobody drives it: {_go_on(story.run.profile, run)}")
+        out(f"{run} has no open incident; nobody drives it: primus resume {run}")
         return GOOD
     ledger.act(run, "failover", f"asked to decide {incident.id}", who())
     say(f"{incident.id}: {incident.signal}: {incident.seen}")
@@ -86,7 +86,7 @@ def recover_by_hand(run: Run) -> int:
     from flows.failover import failover  # reads the environment when it is imported
 
     out(f"{incident.id}: {asyncio.run(failover(run))}")
-    say(f"decided and written down; a driver carries it out: {_go_on(story.run.profile, run)}")
+    say(f"decided and written down; a driver carries it out: primus resume {run}")
     return GOOD
 
 
@@ -144,7 +144,3 @@ def details(lines: Sequence[IncidentLine]) -> str:
 def _when(at: float) -> str:
     """The moment in UTC, to the second."""
     return (timestamp(at) or "")[:19].replace("T", " ")
-
-
-def _go_on(profile: str, run: str) -> str:
-    return f"primus train {profile} --name {run} (as it was begun)"

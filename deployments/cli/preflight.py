@@ -9,7 +9,7 @@ import typer
 
 from deployments.cli.app import AsJson, ClusterName, app, named_nodes, render_app
 from deployments.cli.approvals import who
-from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN, goes_on, out, out_json, say
 from deployments.screen.tables import fitted, rows_of, terminal_columns
 from flows.decisions.node_tests.fabric.groups import finding_text
 from flows.decisions.node_tests.fabric.model import FabricFinding, Measurement
@@ -77,6 +77,7 @@ def run_preflight(
     settings.make_home()
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     wanted = PreflightRequest(suite, depth, named_nodes(nodes), launcher=launcher, trial=trial, by=who())
+    goes_on("stopped waiting; what was begun on nodes ends by itself; the same command takes up what it finds")
     with at_hand(settings):
         tests = prove_requested(profile, settings, wanted, say)
     if as_json:

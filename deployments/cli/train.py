@@ -17,7 +17,7 @@ import typer
 
 from deployments.cli.app import MOST, AsJson, ClusterName, Run, Set, Why, app, named
 from deployments.cli.approvals import open_ledger, tell_pause, who
-from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE, out, out_json, say
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN, WRONG_USAGE, goes_on, out, out_json, say
 from deployments.processes.console import ensure_console, warm_up
 from deployments.processes.driver import CLAIM_SECONDS, Driver, driver_of, driver_that_took, prepare_driver
 from deployments.screen.live import follow
@@ -79,6 +79,7 @@ def stop_run(run: Run, why: Why = "", *, as_json: AsJson = False) -> int:
         id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "stopped by a person"
     )
     ledger.request(request, who())
+    goes_on(f"stopped waiting; {run} is stopped all the same. See it: primus status {run}")
     _ensure_driver(run, settings, ledger)
     state = follow(run, settings, ledger)
     if as_json:
@@ -227,6 +228,7 @@ def _prepared(request: TrainRequest, settings: Settings, ledger: Ledger) -> Driv
 def _server(settings: Settings) -> str:
     if server_url(settings.home) is None:
         say("starting the Prefect server in the background (once; `primus down` stops it)")
+        goes_on("no run was begun; the Prefect server goes on. Stop it: primus down")
     return ensure_console(settings.home)
 
 
@@ -258,6 +260,7 @@ def _carry_on(
     as_json: bool,
 ) -> int:
     """Give the run to a driver unless it has one or has ended; then watch."""
+    goes_on(f"{run.name} stands in the ledger and nobody was asked to drive it. Go on: {again}. {_hints(run.name)}")
     present = driver_of(run.name, ledger.lease(run.name), settings.home, _now())
     living, where = present.pid, present.host
     if run.state in FINISHED or present.alive:
@@ -282,7 +285,9 @@ def _carry_on(
 def _driven(run: str, settings: Settings, ledger: Ledger, prepared: Driver | None) -> int | None:
     """Pid of the driver that the run was given; None where it has ended, which was told."""
     driver = prepared or prepare_driver(settings.home, _server(settings))
+    goes_on(f"{run} was being given to a driver, so it may go on. {_hints(run)}")
     pid = driver.drive(run)
+    goes_on(f"stopped watching; the training continues. {_hints(run)}")
     warm_up(settings.home)
     seen, took = driver_that_took(run, ledger, settings.home)
     story = ledger.story(run)
@@ -299,15 +304,16 @@ def _driven(run: str, settings: Settings, ledger: Ledger, prepared: Driver | Non
 def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> int:
     from deployments.screen.live import teller
 
-    try:
-        with teller(settings, ledger) as view:
-            state = follow(run, settings, ledger, view)
-    except KeyboardInterrupt:
-        say(f"\nstopped watching; the training continues. Stop it: primus stop {run}. See it: primus status {run}")
-        return INTERRUPTED
+    goes_on(f"stopped watching; the training continues. {_hints(run)}")
+    with teller(settings, ledger) as view:
+        state = follow(run, settings, ledger, view)
     if as_json:
         out_json(status_document(run, settings, ledger))
     return {RunState.SUCCEEDED: GOOD, RunState.FAILED: FAILED, RunState.STOPPED: FAILED}.get(state, UNKNOWN)
+
+
+def _hints(run: str) -> str:
+    return f"Stop it: primus stop {run}. See it: primus status {run}"
 
 
 def _at(host: str) -> str:

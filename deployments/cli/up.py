@@ -9,7 +9,7 @@ import typer
 
 from deployments.cli.app import AsJson, ClusterName, app
 from deployments.cli.approvals import note_act
-from deployments.exit_codes import GOOD, out, out_json, say
+from deployments.exit_codes import GOOD, goes_on, out, out_json, say
 from deployments.processes.console import stop_console
 from deployments.processes.prefork import stop_nursery
 from profiles.loading.load import load_cluster
@@ -40,6 +40,7 @@ def start(
         make_password(settings.home)
         if own_url(settings.home):
             stop_server(settings.home)  # it asks for none; the next one does
+    goes_on("stopped waiting; what was begun goes on. Stop it: primus down")
     url = services_up(settings.home, chosen, say)
     stop_nursery(settings.home)  # the runner forks drivers now
     note_act("", "up", f"serves and watches {name}")

@@ -21,7 +21,7 @@ import typer
 
 from deployments.cli.app import AsJson, ClusterName, workflow_app
 from deployments.cli.approvals import note_act
-from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, out, out_json, say
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN, goes_on, out, out_json, say
 from profiles.errors import NotFound, ProfileError
 from profiles.loading.load import load_cluster
 from tasks.cluster import Cluster, Manifest
@@ -120,13 +120,11 @@ def run_workflow(options: RunOptions) -> int:
     cluster = open_cluster(profile, settings.home)
     check_workflow(cluster, manifest, profile.namespace)
     try:
+        goes_on(f"stopped watching; the workflow {name} goes on. Watch it again: {_again(options, name)}")
         submit_workflow(cluster, manifest)
         note_act(people_of(profile.name), f"workflow run {name}", f"submitted {source}")
         say(f"workflow {name} on {profile.name}")
         found = _watched(cluster, name)
-    except KeyboardInterrupt:
-        say(f"\nstopped watching; the workflow {name} goes on. Watch it again: {_again(options, name)}")
-        return INTERRUPTED
     except NotFound as error:
         say(f"primus: {error}: how it would have ended is not known")
         return UNKNOWN

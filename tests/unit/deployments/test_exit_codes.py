@@ -8,11 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import pytest
 from pydantic import BaseModel
 
+from deployments.cli import train, up
 from deployments.exit_codes import shown
 from profiles.errors import Permanent
 from profiles.request import TrainRequest
@@ -127,3 +128,43 @@ def test_a_profile_in_the_ledger_that_is_none_is_told_as_such(settings: Settings
     run = open_run(TrainRequest(profile="demo", name="old"), settings, Ledger(settings.ledger_url), 1.0)
     with pytest.raises(Permanent, match=r"the profile of old in the ledger: run\.steps: .*another version wrote it"):
         resolved_of(replace(run, resolved={**run.resolved, "run": {**run.resolved["run"], "steps": "many"}}))
+
+
+class Interrupted:
+    """Whoever asks this for something presses Ctrl-C meanwhile."""
+
+    def __call__(self, *_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def drive(self, run: str) -> int:
+        raise KeyboardInterrupt
+
+    def dismiss(self) -> None:
+        """Nothing was begun."""
+
+    def prepared(self, *_: object) -> Self:
+        return self
+
+
+class Driven(Interrupted):
+    """A driver that takes a run and is watched."""
+
+    def drive(self, run: str) -> int:
+        return 4711
+
+
+@rows("deployments/exit_codes")
+def test_whoever_interrupts_is_told_what_goes_on_and_how_to_stop_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, words: str, during: str, says: list[str]
+) -> None:
+    open_run(TrainRequest(profile="demo", name="there"), settings, Ledger(settings.ledger_url), 1.0)
+    driver, starts = Driven() if during != "drive" else Interrupted(), during == "ensure_console"
+    monkeypatch.setattr(train, "named_server", {settings.home: "" if starts else "http://127.0.0.1:9/api"}.get)
+    monkeypatch.setattr(train, "prepare_driver", driver.prepared)
+    monkeypatch.setattr(train, "warm_up", driver.prepared)
+    if during != "drive":
+        monkeypatch.setattr(up if words == "up" else train, during, Interrupted())
+    ended = primus_here(*shlex.split(words), environment={"PRIMUS_HOME": str(settings.home)})
+    assert ended.returncode == 130, ended.stderr
+    for said in says:
+        assert said in ended.stderr
