@@ -18,6 +18,8 @@ Every module may import this one; it imports nothing of ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+
 
 class PrimusError(Exception):
     """The root: catch it at the edge of a program to show one line instead of a stack trace."""
@@ -78,12 +80,32 @@ class Refused(Permanent):
     Args:
         path: path of the offending field inside the object, e.g. `spec.templates[0].container.lifecycle`.
         reason: what is wrong and what to do.
+        problems: where several things are wrong, all of them; path and reason are then the first one's.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+    def __init__(self, path: str, reason: str, problems: Sequence[Refused] = ()) -> None:
+        super().__init__("\n".join(str(one) for one in problems) if problems else f"{path}: {reason}")
         self.path = path
         self.reason = reason
+        self.problems: tuple[Refused, ...] = tuple(problems) or (self,)
+
+
+def check_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Make every check, whatever the others say, so that a person is told of all that is wrong at once.
+
+    Raises:
+        Refused: with the problems of all checks, each once.
+    """
+    found: dict[str, Refused] = {}
+    for check in checks:
+        try:
+            check()
+        except Refused as refused:
+            for problem in refused.problems:
+                found.setdefault(str(problem), problem)
+    if found:
+        first, *others = found.values()
+        raise Refused(first.path, first.reason, tuple(found.values())) if others else first
 
 
 class Fenced(Permanent):

@@ -55,6 +55,15 @@ def check_workflow(cluster: Cluster, manifest: Manifest, namespace: str) -> None
         raise Conflict(f"a workflow {name} exists ({state}); choose another with --name, or write a generateName")
 
 
+def in_the_only_namespace(manifest: Manifest, namespace: str) -> tuple[Manifest, str]:
+    """The manifest for a cluster that has one namespace, and the other one that it asked for ("" for none)."""
+    metadata = as_map(manifest.get("metadata"))
+    asked = str(metadata.get("namespace") or "")
+    if asked in ("", namespace):
+        return manifest, ""
+    return {**manifest, "metadata": {**metadata, "namespace": namespace}}, asked
+
+
 def submit_workflow(cluster: Cluster, manifest: Manifest) -> Manifest:
     """Create the workflow, or adopt the one that the same request created before; the object as stored.
 

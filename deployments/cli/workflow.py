@@ -30,6 +30,7 @@ from tasks.settings import Settings, localised
 from tasks.workflow_runs import (
     check_workflow,
     follow_workflow,
+    in_the_only_namespace,
     phase_of,
     read_workflow,
     submit_workflow,
@@ -118,6 +119,10 @@ def run_workflow(options: RunOptions) -> int:
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(options.cluster or settings.cluster), settings.home)
     cluster = open_cluster(profile, settings.home)
+    if profile.engine == "embedded":
+        manifest, asked = in_the_only_namespace(manifest, profile.namespace)
+        if asked:
+            say(f"the file asks for namespace {asked}; {profile.name} has only {profile.namespace}, so it runs there")
     check_workflow(cluster, manifest, profile.namespace)
     try:
         goes_on(f"stopped watching; the workflow {name} goes on. Watch it again: {_again(options, name)}")

@@ -10,17 +10,18 @@ import http.client
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from profiles.errors import Conflict, NotFound, Unavailable
+from profiles.errors import Conflict, NotFound, Unavailable, check_all
 from tasks.embedded import admission
 from tasks.embedded.control import faults
 from tasks.embedded.control.nodes import reconcile_nodes
 from tasks.embedded.layout import PodFolder
 from tasks.embedded.objects import Object, entries, matches
 from tasks.embedded.runtime import processes as runtime_processes
-from tasks.embedded.schema.validate import refuse_unknown_images, refuse_unreachable_mounts
+from tasks.embedded.schema.validate import refuse_unknown_images, refuse_unreachable_mounts, validate
 from tasks.embedded.spec import Spec, write_programs, written_spec
 from tasks.embedded.start_keeper import (
     ask_for_keeper,
@@ -93,8 +94,12 @@ class EmbeddedCluster:
             Refused: a field is unknown, wrong, not run here, or cannot be changed; nothing was written.
             Conflict: it is being deleted, was changed since the version named, or is another ledger's (Foreign).
         """
-        refuse_unreachable_mounts(manifest, self._namespaces_mode)
-        refuse_unknown_images(manifest, [vars(image) for image in self.spec.images])
+        checks = [
+            partial(refuse_unreachable_mounts, manifest, self._namespaces_mode),
+            partial(refuse_unknown_images, manifest, [vars(image) for image in self.spec.images]),
+        ]
+        # Who only asks is told of everything at once; a write is checked again where it is made.
+        check_all([partial(validate, manifest, self.spec.namespace), *checks] if dry_run else checks)
         if not dry_run:
             ask_for_keeper(str(self.root))
         stored = admission.admit(self._store, self.spec.namespace, manifest, dry_run=dry_run)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from profiles.errors import Refused
+from profiles.errors import Refused, check_all
 from tasks.embedded.engine.json_values import is_list, is_map
 from tasks.embedded.engine.kube.quantity import milli
 from tasks.embedded.layout import SHARED_MEMORY, folder_variable
@@ -44,20 +45,57 @@ def validate(manifest: Object, namespace: str) -> None:
         raise Refused("kind", f"the embedded cluster does not run a {kind}; apply a JobSet")
     if manifest.get("apiVersion") != API_VERSIONS[kind]:
         raise Refused("apiVersion", f"{manifest.get('apiVersion')!r} is not {API_VERSIONS[kind]!r}")
+    if kind == "Workflow":
+        check_all((partial(_metadata, manifest, kind, namespace), partial(_workflow, manifest, namespace)))
+        return
     _metadata(manifest, kind, namespace)
     if kind in KINDS:
         check(manifest, KINDS[kind], "")
     match kind:
-        case "Workflow":
-            from tasks.embedded.engine.argo.validate import validate_workflow  # noqa: PLC0415 - large, seldom needed
-
-            validate_workflow(manifest)
         case "Pod":
             check_pod_spec(section(manifest, "spec"), "spec")
         case "JobSet":
             check_jobset(manifest)
         case _:
             return
+
+
+def _workflow(manifest: Object, namespace: str) -> None:
+    from tasks.embedded.engine.argo.validate import validate_workflow  # noqa: PLC0415 - large, seldom needed
+
+    spec = manifest.get("spec")
+    templates = spec.get("templates") if is_map(spec) else None
+    applied = [
+        partial(_applied, resource["manifest"], namespace, f"spec.templates[{index}].resource.manifest")
+        for index, template in enumerate(templates if is_list(templates) else ())
+        if is_map(template)
+        and is_map(resource := template.get("resource"))
+        and isinstance(resource.get("manifest"), str)
+    ]
+    check_all((partial(validate_workflow, manifest), *applied))
+
+
+def _applied(text: str, namespace: str, path: str) -> None:
+    """What a resource template applies: its namespace, and all of it where no tag is still to be replaced."""
+    from tasks.embedded.engine.argo.names import NodeFailure  # noqa: PLC0415 - as above
+    from tasks.embedded.engine.argo.resources import manifest_of  # noqa: PLC0415 - as above
+    from tasks.embedded.engine.argo.substitution import substitute  # noqa: PLC0415 - as above
+
+    unknown = "x"
+    try:
+        inner = manifest_of(substitute(text, lambda tag: unknown))
+    except NodeFailure:
+        return  # said by the check of the template itself
+    wanted = section(inner, "metadata").get("namespace")
+    if "{{" in text and wanted in (None, unknown, namespace):
+        return
+    try:
+        if "{{" in text:
+            raise Refused("metadata.namespace", f"{wanted!r} is not this cluster's {namespace!r}")
+        validate(inner, namespace)
+    except Refused as refused:
+        problems = [Refused(f"{path}: {one.path}", one.reason) for one in refused.problems]
+        raise Refused(problems[0].path, problems[0].reason, problems) from refused
 
 
 def _metadata(manifest: Object, kind: str, namespace: str) -> None:
@@ -316,11 +354,14 @@ def refuse_unknown_images(manifest: Object, images: Sequence[Object]) -> None:
     """
     if manifest.get("kind") != "Workflow":
         return
-    for path, name in _images(manifest.get("spec"), "spec"):
-        if "{{" not in name and find_image(images, name) is None:
-            known = ", ".join(image["pattern"] for image in images)
-            reason = f"no image of this cluster matches '{name}'; add it to the cluster profile's images (has {known})"
-            raise Refused(path, reason)
+    check_all(partial(_refuse_unknown_image, *found, images) for found in _images(manifest.get("spec"), "spec"))
+
+
+def _refuse_unknown_image(path: str, name: str, images: Sequence[Object]) -> None:
+    if "{{" not in name and find_image(images, name) is None:
+        known = ", ".join(image["pattern"] for image in images)
+        reason = f"no image of this cluster matches '{name}'; add it to the cluster profile's images (has {known})"
+        raise Refused(path, reason)
 
 
 def _images(value: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -47,6 +47,31 @@ spec:
         command: [sh]
         source: echo {{workflow.parameters.text}}; exit {{workflow.parameters.code}}
 """
+WRONG = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: wrong}
+spec:
+  entrypoint: main
+  synchronization: {mutexes: [{name: m}]}
+  templates:
+    - name: main
+      steps:
+        - [{name: a, template: none}, {name: b, template: say, when: "=="}]
+    - name: say
+      metrics: {}
+      container: {image: "nowhere:1", lifecycle: {}, volumeMounts: [{name: v, mountPath: /v}]}
+    - name: apply
+      resource:
+        action: apply
+        manifest: '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "far"}}'
+"""
+WRONG_AT = [
+    *("spec.synchronization", "spec.templates[1].metrics", "spec.templates[1].container.lifecycle"),
+    *("spec.templates[1].container.command", "spec.templates[1].container.volumeMounts[0].name"),
+    *("spec.templates[0].steps[0][0].template", "spec.templates[0].steps[0][1].when"),
+    *("spec.templates[2].resource.manifest: metadata.namespace", "spec.templates[1].container.image"),
+]
 WAITS = """
 apiVersion: argoproj.io/v1alpha1
 kind: Workflow
@@ -114,7 +139,6 @@ def test_json_is_the_object_with_argos_own_status(home: Path) -> None:
         (["-"], MANIFEST.replace("script:", "scrpt:"), "spec.templates[1].scrpt: unknown field; did you mean script?"),
         (["-"], MANIFEST.replace("busybox", "nowhere:1"), "spec.templates[1].script.image: no image of this cluster"),
         (["-"], MANIFEST.replace("{generateName: hello-}", "{labels: {}}"), "metadata.name: is required"),
-        (["-"], MANIFEST.replace("{generateName:", "{namespace: other, generateName:"), "metadata.namespace"),
         (["-", "--cluster", "nope"], MANIFEST, "nope"),
     ],
 )
@@ -132,6 +156,24 @@ def test_what_is_wrong_is_said_before_anything_starts(
         run_workflow(options)
     assert said in str(error.value)
     assert {one["metadata"]["name"] for one in embedded(home).list("Workflow")} == before
+
+
+def test_a_foreign_namespace_is_told_and_the_only_one_is_used(home: Path) -> None:
+    given = MANIFEST.replace("{generateName:", "{namespace: argo, generateName:")
+    done = primus(home, "-", "--json", given=given)
+    assert done.returncode == GOOD, done.stderr
+    assert "the file asks for namespace argo; local has only" in done.stderr
+    assert json.loads(done.stdout)["metadata"]["namespace"] == load_cluster("local").namespace
+
+
+def test_all_that_is_wrong_is_told_at_once(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIMUS_HOME", str(home))
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WRONG)
+    with pytest.raises(Refused) as error:
+        run_workflow(RunOptions(str(file), "", (), "", as_json=False))
+    assert [problem.path for problem in error.value.problems] == WRONG_AT
+    assert "mutexes and semaphores are not kept" in str(error.value)
 
 
 def test_a_refusal_is_one_line_and_exit_code_2(home: Path) -> None:

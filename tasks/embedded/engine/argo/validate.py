@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from collections.abc import Sequence
+from functools import partial
 
-from profiles.errors import Refused
+from profiles.errors import Refused, check_all
 from tasks.embedded.engine.argo.names import seconds_of
 from tasks.embedded.engine.argo.plan import KINDS, kind_of, templates_of
 from tasks.embedded.engine.argo.resources import check_resource
@@ -18,7 +21,7 @@ from tasks.embedded.engine.argo.validate_names import (
 )
 from tasks.embedded.engine.json_values import Json, as_list, as_map, is_list, is_map, maps, text_of, without_nulls
 from tasks.embedded.engine.schema.argo import WORKFLOW
-from tasks.embedded.engine.schema.shapes import check
+from tasks.embedded.engine.schema.shapes import NotRun, check
 
 FIELD_NAME = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -39,25 +42,80 @@ def validate_workflow(manifest: Json) -> None:
     """Check a whole Workflow manifest.
 
     Raises:
-        Refused: a field is unknown, not supported here, of the wrong type or without meaning; with its path.
+        Refused: with all that is wrong: fields that are unknown, not supported here, of the wrong type or without
+            meaning, each with its path.
     """
-    check(_merged(manifest), WORKFLOW, "")
+    merged = copy.deepcopy(_merged(manifest))
+    try:
+        check(merged, WORKFLOW, "")
+    except Refused as refused:
+        for one in refused.problems:
+            if isinstance(one, NotRun):
+                one.leave_out()
+        told = _told_once(refused.problems)
+        check_all((*(partial(_again, one) for one in told), partial(_check_rest, merged, refused.problems)))
+    else:
+        _check_meaning(merged)
+
+
+def _told_once(problems: Sequence[Refused]) -> list[Refused]:
+    """What `templateDefaults` put into every template is told of them alone."""
+    defaults = {one.path.removeprefix(_DEFAULTS) for one in problems if one.path.startswith(_DEFAULTS)}
+    return [one for one in problems if _TEMPLATE.sub("", one.path) not in defaults]
+
+
+_DEFAULTS = "spec.templateDefaults."
+_TEMPLATE = re.compile(r"^spec\.templates\[\d+\]\.")
+
+
+def _check_rest(manifest: Json, known: Sequence[Refused]) -> None:
+    """What is wrong beside fields that are known to be, and not for want of one of them.
+
+    Where a field is missing or of another type, what depends on it cannot be told.
+    """
+    try:
+        _check_meaning(manifest)
+    except Refused as refused:
+        paths = [one.path for one in known]
+        new = [
+            one for one in refused.problems if not any(p.startswith(one.path) or one.path.startswith(p) for p in paths)
+        ]
+        check_all(partial(_again, one) for one in new)
+    except (LookupError, TypeError, AttributeError, ValueError):
+        return
+
+
+def _again(problem: Refused) -> None:
+    raise problem
+
+
+def _check_meaning(manifest: Json) -> None:
     manifest = without_nulls(manifest)
     spec = as_map(manifest["spec"])
-    _check_name(as_map(manifest["metadata"]))
     templates = templates_of(spec)
-    _check_names(templates)
-    for index, template in enumerate(templates):
-        _check_template(template, spec, f"spec.templates[{index}]")
-    _check_arguments(spec, "spec")
-    _check_limit(spec, "spec")
-    known = {template["name"]: template for template in templates}
+    known = {template["name"]: template for template in templates if template.get("name")}
+    checks = [
+        partial(_check_name, as_map(manifest["metadata"])),
+        partial(_check_names, templates),
+        *(partial(_check_template, one, spec, f"spec.templates[{index}]") for index, one in enumerate(templates)),
+        partial(_check_arguments, spec, "spec"),
+        partial(_check_limit, spec, "spec"),
+        partial(_check_entrypoint, spec, known),
+        partial(_check_retry, as_map(spec.get("retryStrategy")), "spec.retryStrategy"),
+    ]
+    if len(known) == len(templates) and spec["entrypoint"] in known:
+        checks.append(partial(_check_calls_and_tags, manifest, spec, known))
+    check_all(checks)
+
+
+def _check_calls_and_tags(manifest: Json, spec: Json, known: Json) -> None:
+    check_calls(spec, known)
+    check_tags(manifest, known)  # what a tag sees depends on calls that exist and go in no circle
+
+
+def _check_entrypoint(spec: Json, known: Json) -> None:
     if spec["entrypoint"] not in known:
         raise Refused("spec.entrypoint", f"there is no template '{spec['entrypoint']}'; known: {', '.join(known)}")
-    if spec.get("retryStrategy") is not None:
-        _check_retry(as_map(spec["retryStrategy"]), "spec.retryStrategy")
-    check_calls(spec, known)
-    check_tags(manifest, known)
 
 
 def _merged(manifest: Json) -> Json:
@@ -99,22 +157,28 @@ def _check_template(template: Json, spec: Json, path: str) -> None:
     if kind is None:
         given = [name for name in KINDS if name in template]
         raise Refused(path, f"needs exactly one of {', '.join(KINDS)}; it has {', '.join(given) or 'none'}")
-    _check_parameters(template, path)
-    _check_limit(template, path)
+    outputs = enumerate(maps(as_map(template.get("outputs")).get("parameters")))
+    checks = [
+        partial(_check_parameters, template, path),
+        partial(_check_limit, template, path),
+        partial(_check_parallelism, template, kind, path),
+        *(partial(_check_output, one, kind, f"{path}.outputs.parameters[{index}]") for index, one in outputs),
+        partial(check_template_artifacts, template, kind, path),
+        partial(_check_times, template, kind, path),
+        partial(_check_retry, as_map(template.get("retryStrategy")), f"{path}.retryStrategy"),
+    ]
+    if kind in ("container", "script"):
+        checks.append(partial(_check_pod, template, spec, kind, path))
+    elif kind == "resource":
+        checks.append(partial(check_resource, as_map(template["resource"]), f"{path}.resource"))
+    elif kind == "suspend":
+        checks.append(partial(_check_duration, as_map(template["suspend"]).get("duration"), f"{path}.suspend.duration"))
+    check_all(checks)
+
+
+def _check_parallelism(template: Json, kind: str, path: str) -> None:
     if template.get("parallelism") is not None and kind not in ("dag", "steps"):
         raise Refused(f"{path}.parallelism", "only steps and dag templates have one")
-    for index, parameter in enumerate(maps(as_map(template.get("outputs")).get("parameters"))):
-        _check_output(parameter, kind, f"{path}.outputs.parameters[{index}]")
-    check_template_artifacts(template, kind, path)
-    if kind in ("container", "script"):
-        _check_pod(template, spec, kind, path)
-    elif kind == "resource":
-        check_resource(as_map(template["resource"]), f"{path}.resource")
-    elif kind == "suspend":
-        _check_duration(as_map(template["suspend"]).get("duration"), f"{path}.suspend.duration")
-    _check_times(template, kind, path)
-    if template.get("retryStrategy") is not None:
-        _check_retry(as_map(template["retryStrategy"]), f"{path}.retryStrategy")
 
 
 def _check_times(template: Json, kind: str, path: str) -> None:
@@ -151,16 +215,20 @@ def _check_pod(template: Json, spec: Json, kind: str, path: str) -> None:
     known = {volume["name"] for volume in [*maps(spec.get("volumes")), *maps(template.get("volumes"))]}
     containers = [(f"{path}.{kind}", as_map(template[kind]))]
     containers += [(f"{path}.initContainers[{i}]", item) for i, item in enumerate(maps(template.get("initContainers")))]
-    for where, item in containers:
-        if not as_list(item.get("command")):
-            raise Refused(f"{where}.command", "must be set: there is no image registry to ask for an entry point")
-        if not item["image"]:
-            raise Refused(f"{where}.image", "must be set")
-        for index, mount in enumerate(maps(item.get("volumeMounts"))):
-            if mount["name"] not in known and "{{" not in mount["name"]:
-                raise Refused(f"{where}.volumeMounts[{index}].name", f"there is no volume '{mount['name']}'")
-    if kind == "container":
-        _check_places(template, path)
+    checks = [partial(_check_container, item, known, where) for where, item in containers]
+    check_all([*checks, partial(_check_places, template, path)] if kind == "container" else checks)
+
+
+def _check_container(container: Json, known: set[str], path: str) -> None:
+    problems: list[Refused] = []
+    if not as_list(container.get("command")):
+        problems.append(Refused(f"{path}.command", "must be set: there is no image registry to ask for an entry point"))
+    if not container["image"]:
+        problems.append(Refused(f"{path}.image", "must be set"))
+    for index, mount in enumerate(maps(container.get("volumeMounts"))):
+        if mount["name"] not in known and "{{" not in mount["name"]:
+            problems.append(Refused(f"{path}.volumeMounts[{index}].name", f"there is no volume '{mount['name']}'"))
+    check_all(partial(_again, one) for one in problems)
 
 
 def _check_places(template: Json, path: str) -> None:
@@ -170,12 +238,12 @@ def _check_places(template: Json, path: str) -> None:
         (f"{path}.container.volumeMounts[{index}].mountPath", one["mountPath"]) for index, one in enumerate(mounts)
     ]
     places += [
-        (f"{path}.inputs.artifacts[{index}].path", one["path"])
+        (f"{path}.inputs.artifacts[{index}].path", one.get("path", ""))
         for index, one in enumerate(maps(artifacts.get("artifacts")))
     ]
     seen: dict[str, str] = {}
     for where, place in places:
-        if place in seen:
+        if place and place in seen:
             raise Refused(where, f"'{place}' is taken by {seen[place]}")
         seen[place] = where
 
@@ -190,10 +258,12 @@ def _check_deadline(template: Json, kind: str, path: str) -> None:
 
 def _check_arguments(spec: Json, path: str) -> None:
     check_argument_names(spec, path)
-    for index, parameter in enumerate(maps(as_map(spec.get("arguments")).get("parameters"))):
-        where = f"{path}.arguments.parameters[{index}]"
-        if parameter.get("value") is None:
-            raise Refused(f"{where}.value", f"parameter '{parameter['name']}' has no value")
+    without = [
+        Refused(f"{path}.arguments.parameters[{index}].value", f"parameter '{parameter['name']}' has no value")
+        for index, parameter in enumerate(maps(as_map(spec.get("arguments")).get("parameters")))
+        if parameter.get("value") is None
+    ]
+    check_all(partial(_again, one) for one in without)
 
 
 def _check_limit(holder: Json, path: str) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from profiles.errors import Refused
+from profiles.errors import Refused, check_all
 from tasks.embedded.engine.argo.calls import (
     EXIT,
     ItemsError,
@@ -72,19 +73,26 @@ def check_calls(spec: Json, templates: Mapping[str, Json]) -> None:
     """
     given = argument_names(spec)
     parameters = {f"workflow.parameters.{name}": value for name, value in arguments_of(spec)}
-    _check_target(templates, str(spec["entrypoint"]), given, "spec.entrypoint")
-    _check_hooks(spec, templates, given, "spec")
-    if as_map(as_map(spec.get("hooks")).get(EXIT)).get("expression"):
-        raise Refused("spec.hooks.exit.expression", "Argo does not look at it; test workflow.status in a when")
+    checks = [
+        partial(_check_target, templates, str(spec["entrypoint"]), given, "spec.entrypoint"),
+        partial(_check_hooks, spec, templates, given, "spec"),
+        partial(_check_exit_expression, spec),
+    ]
     for index, template in enumerate(templates.values()):
         path = f"spec.templates[{index}]"
         seen: set[str] = set()
         for where, call in calls_of(template, path):
-            _check_call(call, templates, given, where, seen)
-            _check_step_hooks(template, call, where)
+            checks.append(partial(_check_call, call, templates, given, where, seen))
+            checks.append(partial(_check_step_hooks, template, call, where))
         if "dag" in template:
-            _check_dag(as_map(template["dag"]), f"{path}.dag", parameters)
+            checks.append(partial(_check_dag, as_map(template["dag"]), f"{path}.dag", parameters))
+    check_all(checks)
     _check_recursion(templates)
+
+
+def _check_exit_expression(spec: Json) -> None:
+    if as_map(as_map(spec.get("hooks")).get(EXIT)).get("expression"):
+        raise Refused("spec.hooks.exit.expression", "Argo does not look at it; test workflow.status in a when")
 
 
 def _check_step_hooks(template: Json, call: Json, path: str) -> None:
@@ -120,18 +128,30 @@ def _check_call(call: Json, templates: Mapping[str, Json], given: ArgumentNames,
     if name in seen:
         raise Refused(f"{path}.name", f"the name '{name}' is used twice in this template")
     seen.add(name)
-    _check_target(templates, call["template"], argument_names(call), f"{path}.template")
-    check_argument_names(call, path)
+    check_all(
+        (
+            partial(_check_target, templates, call["template"], argument_names(call), f"{path}.template"),
+            partial(check_argument_names, call, path),
+            partial(_check_given_values, call, path),
+            partial(_check_when, call, path),
+            partial(_check_fan_out, call, path),
+            partial(_check_hooks, call, templates, given, path),
+        )
+    )
+
+
+def _check_given_values(call: Json, path: str) -> None:
     for index, parameter in enumerate(maps(as_map(call.get("arguments")).get("parameters"))):
         if parameter.get("value") is None:
             raise Refused(f"{path}.arguments.parameters[{index}].value", "is required")
+
+
+def _check_when(call: Json, path: str) -> None:
     if call.get("when") and "{{" not in call["when"]:
         try:
             parse(call["when"], "when")
         except ExpressionError as error:
             raise Refused(f"{path}.when", f"'{call['when']}': {error}") from error
-    _check_fan_out(call, path)
-    _check_hooks(call, templates, given, path)
 
 
 def _check_target(templates: Mapping[str, Json], name: str, given: ArgumentNames, path: str) -> None:
@@ -269,14 +289,22 @@ def check_tags(manifest: Json, templates: Mapping[str, Json]) -> None:
     spec = as_map(manifest["spec"])
     artifacts = frozenset(f"workflow.outputs.artifacts.{name}" for name in _global_names(templates, "artifacts"))
     common = TagScope(frozenset(_globals(manifest, templates)), artifacts=artifacts)
-    for key, value in spec.items():
-        if key not in ("templates", "templateDefaults", "hooks", "arguments"):
-            check_texts(value, f"spec.{key}", common)
-    _check_parameters(spec, "spec", common)
-    check_argument_artifacts(spec, "spec", common)
-    _check_hook_tags(spec, "spec", common, common)
-    for index, template in enumerate(templates.values()):
-        _check_template(template, templates, f"spec.templates[{index}]", common, "retryStrategy" in spec)
+    own = {key: value for key, value in spec.items() if key not in _WITH_TAGS_OF_THEIR_OWN}
+    check_all(
+        (
+            *(partial(check_texts, value, f"spec.{key}", common) for key, value in own.items()),
+            partial(_check_parameters, spec, "spec", common),
+            partial(check_argument_artifacts, spec, "spec", common),
+            partial(_check_hook_tags, spec, "spec", common, common),
+            *(
+                partial(_check_template, one, templates, f"spec.templates[{i}]", common, "retryStrategy" in spec)
+                for i, one in enumerate(templates.values())
+            ),
+        )
+    )
+
+
+_WITH_TAGS_OF_THEIR_OWN = ("templates", "templateDefaults", "hooks", "arguments")
 
 
 def _globals(manifest: Json, templates: Mapping[str, Json]) -> set[str]:
@@ -312,14 +340,19 @@ def _check_template(
         names |= set(_RETRY)
     artifacts = common.artifacts | {f"inputs.artifacts.{item['name']}" for item in maps(own.get("artifacts"))}
     sight = replace(common, names=frozenset(names), artifacts=artifacts)
-    for key, value in template.items():
-        if key not in ("dag", "steps", "inputs", "outputs"):
-            check_texts(value, f"{path}.{key}", sight)
-    check_texts(template.get("inputs"), f"{path}.inputs", common)
+    bodies = {key: value for key, value in template.items() if key not in ("dag", "steps", "inputs", "outputs")}
     sights = _call_sights(template, templates, sight)
-    for where, call in calls_of(template, path):
-        _check_call_tags(call, where, sights[call["name"]], templates)
-    _check_outputs(template, path, _after_all(template, templates, sight))
+    check_all(
+        (
+            *(partial(check_texts, value, f"{path}.{key}", sight) for key, value in bodies.items()),
+            partial(check_texts, template.get("inputs"), f"{path}.inputs", common),
+            *(
+                partial(_check_call_tags, one, at, sights[one["name"]], templates)
+                for at, one in calls_of(template, path)
+            ),
+            partial(_check_outputs, template, path, _after_all(template, templates, sight)),
+        )
+    )
 
 
 def _paths(template: Json) -> set[str]:
@@ -372,17 +405,20 @@ def _call_sights(template: Json, templates: Mapping[str, Json], sight: TagScope)
 
 def _check_call_tags(call: Json, path: str, sight: TagScope, templates: Mapping[str, Json]) -> None:
     fan_out = any(call.get(name) is not None for name in FAN_OUTS)
-    for key in FAN_OUTS:
-        check_texts(call.get(key), f"{path}.{key}", sight)
     inside = replace(sight, items=fan_out, keys=_item_keys(call))
-    check_texts(call.get("when"), f"{path}.when", inside)
-    _check_parameters(call, path, inside)
-    check_argument_artifacts(call, path, inside)
     own = templates[call["template"]]
     outputs = {f"outputs.parameters.{item['name']}" for item in maps(as_map(own.get("outputs")).get("parameters"))}
     after = replace(sight, calls={**sight.calls, call["name"]: own}, names=sight.names | outputs)
     during = replace(sight, names=sight.names | {f"{sight.prefix}.{call['name']}.status"})
-    _check_hook_tags(call, path, during, after)
+    check_all(
+        (
+            *(partial(check_texts, call.get(key), f"{path}.{key}", sight) for key in FAN_OUTS),
+            partial(check_texts, call.get("when"), f"{path}.when", inside),
+            partial(_check_parameters, call, path, inside),
+            partial(check_argument_artifacts, call, path, inside),
+            partial(_check_hook_tags, call, path, during, after),
+        )
+    )
 
 
 def _item_keys(call: Json) -> frozenset[str] | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from profiles.errors import Refused
+from profiles.errors import Refused, check_all
 from tasks.embedded.engine.argo.outputs import bare
 from tasks.embedded.engine.argo.substitution import tags, texts
 from tasks.embedded.engine.expr.functions import FUNCTIONS, check_path
@@ -89,12 +90,14 @@ def check_texts(value: object, path: str, sight: TagScope) -> None:
     Raises:
         Refused: a tag can never be replaced; with the path of the text that holds it.
     """
-    for where, text in texts(value, path):
-        for tag in tags(text):
-            if tag.startswith("="):
-                check_expression(tag[1:], where, sight)
-            elif not sight.knows(tag):
-                raise Refused(where, f"failed to resolve {{{{{tag}}}}}: nothing of that name is known here")
+    check_all(partial(_check_tag, tag, where, sight) for where, text in texts(value, path) for tag in tags(text))
+
+
+def _check_tag(tag: str, path: str, sight: TagScope) -> None:
+    if tag.startswith("="):
+        check_expression(tag[1:], path, sight)
+    elif not sight.knows(tag):
+        raise Refused(path, f"failed to resolve {{{{{tag}}}}}: nothing of that name is known here")
 
 
 def check_expression(text: str, path: str, sight: TagScope, *, artifacts: bool = False) -> None:

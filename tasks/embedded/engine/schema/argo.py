@@ -83,7 +83,10 @@ RETRY_POLICIES = ("Always", "OnError", "OnFailure", "OnTransientError")
 """What they retry stands in `engine.argo.retries.POLICIES`."""
 _FILES = "there is no artifact store here; artifacts lie in the cluster's own folder"
 _TEMPLATES = "put the template into this workflow"
-_LOCKS = "nothing else runs on this cluster at the same time; use parallelism"
+_LOCKS = (
+    "mutexes and semaphores are not kept, so workflows that run at the same time would not wait for each other; "
+    "within one workflow parallelism limits what runs at once"
+)
 
 _OUTPUT_SOURCE = {"path": PATH, "default": VALUE, "parameter": TEXT, "jsonPath": TEXT}
 _ARGUMENT = Fields(

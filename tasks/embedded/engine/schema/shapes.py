@@ -6,9 +6,10 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, assert_never
 
-from profiles.errors import Refused
+from profiles.errors import Refused, check_all
 from tasks.embedded.engine.json_values import is_list, is_map
 from tasks.embedded.engine.kube.quantity import milli
 
@@ -113,15 +114,13 @@ def _check_list(value: object, shape: ListShape, path: str) -> None:
         raise Refused(path, f"must be a list, not {_kind(value)}")
     if len(value) < shape.least:
         raise Refused(path, f"needs at least {shape.least} entry")
-    for index, entry in enumerate(value):
-        check(entry, shape.item, f"{path}[{index}]")
+    check_all(partial(check, entry, shape.item, f"{path}[{index}]") for index, entry in enumerate(value))
 
 
 def _check_keyed(value: object, shape: MapShape, path: str) -> None:
     if not is_map(value):
         raise Refused(path, f"must be an object, not {_kind(value)}")
-    for key, entry in value.items():
-        check(entry, shape.value, f"{path}.{key}")
+    check_all(partial(check, entry, shape.value, f"{path}.{key}") for key, entry in value.items())
 
 
 def _kind(value: object) -> str:
@@ -181,18 +180,43 @@ _FORMS: dict[str, Callable[[str], object]] = {
 def _check_fields(value: object, shape: Fields, path: str) -> None:
     if not is_map(value):
         raise Refused(path, f"must be an object, not {_kind(value)}")
-    for key, entry in value.items():
-        inner = f"{path}.{key}" if path else key
-        if key not in shape.fields:
-            raise Refused(inner, _why_not(key, shape))
-        if entry is not None:
-            check(entry, shape.fields[key], inner)
     given = {key for key, entry in value.items() if entry is not None}
-    for key in shape.required:
-        if key not in given:
-            raise Refused(f"{path}.{key}" if path else key, "is required")
+    missing = [key for key in shape.required if key not in given]
+    check_all(
+        (
+            *(partial(_check_field, value, key, shape, path) for key in value),
+            *(partial(_refuse, _inner(path, key), "is required") for key in missing),
+        )
+    )
     if shape.one_of and len(given.intersection(shape.one_of)) != 1:
         raise Refused(path, f"needs exactly one of {', '.join(shape.one_of)}")
+
+
+class NotRun(Refused):
+    """A field that is unknown, or not run here: whatever else is wrong can be told without it."""
+
+    def __init__(self, path: str, reason: str, holder: dict[str, object], key: str) -> None:
+        super().__init__(path, reason)
+        self._holder, self._key = holder, key
+
+    def leave_out(self) -> None:
+        """Take the field out of the object that was checked."""
+        self._holder.pop(self._key, None)
+
+
+def _inner(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _refuse(path: str, reason: str) -> None:
+    raise Refused(path, reason)
+
+
+def _check_field(value: dict[str, object], key: str, shape: Fields, path: str) -> None:
+    if key not in shape.fields:
+        raise NotRun(_inner(path, key), _why_not(key, shape), value, key)
+    if value[key] is not None:
+        check(value[key], shape.fields[key], _inner(path, key))
 
 
 def _why_not(key: str, shape: Fields) -> str:
