@@ -314,6 +314,18 @@ BY_RULE: Mapping[str, FaultPolicy] = {
     "signal-node-cordoned": replace(POLICY[F.PREEMPTED], optional=True),
     "signal-straggler": replace(POLICY[F.STRAGGLER], action=Action.NEW_ATTEMPT, tries=3, optional=True),
     "launcher-ended-early": replace(POLICY[F.CONFIG], action=Action.NEW_ATTEMPT, retry_helps=True),
+    # Whoever begins the next job goes on from its checkpoint: only a limit that lets no step be made ends the run.
+    **dict.fromkeys(
+        ("slurm-time-limit", "batch-time-limit", "job-deadline", "limit-of-the-job"),
+        replace(
+            POLICY[F.CONFIG],
+            action=Action.NEW_ATTEMPT,
+            retry_helps=True,
+            outlasts_progress=True,
+            reported_calmly=True,
+            retracted_by="end-of-training",
+        ),
+    ),
     "disk-full": replace(POLICY[F.STORAGE], tries=1, wait_seconds=15.0),
 }
 """Where the strongest rule says more about what to do than its class."""

@@ -43,7 +43,7 @@ END_TOLD = "how it ended"
 ENDS_TOLD = frozenset({
     "killed-by-shell", "killed-exit-code", "killed-signal", "ended-minus-nine", "kubernetes-exit-137", "segfault-shell",
     "crashed-exit-code", "crashed-signal", "dataloader-worker-crashed", "dataloader-worker-ended",
-    "pool-process-died", "slurm-job-killed",
+    "pool-process-died", "slurm-job-killed", "ended-by-sigterm",
 })  # fmt: skip
 """Rules of lines that say how a process ended, and no more."""
 _END = re.compile(r"(?:signal|exit)-\d{1,3}")

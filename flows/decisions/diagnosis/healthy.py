@@ -75,6 +75,8 @@ _STRONG = re.compile(
     r"[Kk]illed|KILLED|panic|[Cc]rash(?:ed|es)?|died)\b|^(?:.{1,100}\s)?Terminated\b"
 )
 """Those of them that programs hardly outlive."""
+_CHECKED = "[Hardware Error]: Machine check events logged"
+_CORRECTED = re.compile(r"(?i:(?<!un)\bcorrected\b)|\bCE\b|\bboot\b")
 _GIVES_UP = re.compile(
     r"(?i)\bgiv\w{1,3} up\b|\bexiting\b|\bcannot (?:go on|continue|proceed)|\bstopp(?:ed|ing)\b|\bunrecoverable|"
     r"\bdead\b|\blost (?:connection|contact)|\bnot responding|\brun failed|\bjob\b|\berror: |\bevicted\b|\bassertion|"
@@ -134,7 +136,7 @@ def or_healthy(weighed: Weighing, lines: Sequence[LogLine]) -> Weighing:
     if speaking:
         return replace(weighed, confidence=min(weighed.confidence, CAUSE_UNTOLD))
     streams = by_stream(non_empty)
-    if any(troubled(stream, streams) for stream in streams):
+    if any(troubled(stream, streams) for stream in streams) or _machine_checked(non_empty):
         return replace(weighed, confidence=min(weighed.confidence, WORDS_ONLY))
     if any(done(line) for line in non_empty):
         confidence = ENDED_WELL
@@ -145,6 +147,12 @@ def or_healthy(weighed: Weighing, lines: Sequence[LogLine]) -> Weighing:
     else:
         confidence = SILENT
     return Weighing(FaultClass.NONE, confidence, weighed.alternatives, (), weighed.others)
+
+
+def _machine_checked(lines: Sequence[LogLine]) -> bool:
+    """True where a machine check was logged, and no line says that what it found was corrected."""
+    texts = [line.text for line in lines]
+    return any(_CHECKED in text for text in texts) and not any(_CORRECTED.search(text) for text in texts)
 
 
 def _of_machine(line: LogLine) -> bool:

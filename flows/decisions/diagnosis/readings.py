@@ -16,7 +16,7 @@ from flows.decisions.diagnosis.places import agent_node, rank_of
 from flows.decisions.diagnosis.prefilter import Cue
 from flows.decisions.diagnosis.retractions import SURVIVED_LINES, lessened, lived_with, standing, survived
 from flows.decisions.diagnosis.steps import step_of
-from flows.decisions.policy import POLICY
+from flows.decisions.policy import POLICY, policy_of
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.wire import RankEnd
@@ -174,7 +174,7 @@ def _only_warned(clue: Clue, line: LogLine) -> bool:
 
 
 def _outlived(clue: Clue, line: LogLine, lived_until_line: int) -> Clue:
-    outlasts = POLICY[clue.fault_class].outlasts_progress or line.source == "kernel"
+    outlasts = policy_of(clue.fault_class, clue.rule).outlasts_progress or line.source == "kernel"
     if outlasts or line.line == 0 or line.line >= lived_until_line:
         return clue
     return replace(clue, weight=clue.weight * OUTLIVED_FACTOR)

@@ -17,7 +17,7 @@ from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.files import grew_until
 from flows.decisions.diagnosis.prefilter import Cue
 from flows.decisions.diagnosis.steps import REPORTED, done, ends, step_of
-from flows.decisions.policy import POLICY
+from flows.decisions.policy import POLICY, policy_of
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
 
@@ -283,7 +283,7 @@ def _granted(clue: Clue, where: Retractions) -> bool:
     """True where what the clue waited for, or complained of, came: a place, a container, its peers, an answer."""
     if clue.rule in BEFORE_START and _named_later(clue, where.started):
         return True
-    match POLICY[clue.fault_class].retracted_by:
+    match policy_of(clue.fault_class, clue.rule).retracted_by:
         case "place":
             return _named_later(clue, where.granted)
         case "answer":

@@ -131,6 +131,10 @@ GATE_CHECKS: dict[str, tuple[FaultClass, float]] = {
 }
 """What a failed check of the gate or of an examination means, by a word in its name."""
 
+BY_SIGKILL = frozenset({
+    "signal-9", "killed-by-shell", "killed-exit-code", "killed-signal", "ended-minus-nine", "kubernetes-exit-137",
+})  # fmt: skip
+"""Rules and witnesses of ends by a signal that nobody can refuse."""
 MEMORY_UNTOLD = "memory-untold"
 """The alternative to every kill without a reason."""
 
@@ -274,7 +278,7 @@ def exit_clue(end: Exit) -> Clue:
 
 def memory_untold(clues: Sequence[Clue]) -> tuple[Clue, ...]:
     """The other reason of a kill that nothing explains: who kills by SIGKILL without a word is often the kernel."""
-    kills = [clue for clue in clues if clue.tells_end and clue.fault_class is F.PROCESS_KILLED and clue.original]
+    kills = [clue for clue in clues if clue.rule in BY_SIGKILL and clue.original]
     if not kills:
         return ()
     told = max(kills, key=lambda clue: clue.weight)

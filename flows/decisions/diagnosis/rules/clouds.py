@@ -11,6 +11,7 @@ from flows.decisions.diagnosis.clues import Rule
 from profiles.vocabulary import FaultClass
 
 F = FaultClass
+LONGER = "ask for a longer time limit, or go on from the newest checkpoint in the next job"
 ENDED = ("process_killed", "collective_timeout", "rendezvous", "unknown", "slurm-step-terminated")
 """What the ranks of a job print that was told to leave."""
 
@@ -39,19 +40,29 @@ SLURM_RULES: tuple[Rule, ...] = (
          "srun: error: *** Job step 4711.0 CANCELLED DUE TO PREEMPTION ***",
          "srun: error: *** Job step 4711.0 CANCELLED DUE TO NODE FAILURE ***",
          "srun, older slurmd", supersedes=ENDED),
-    Rule("slurm-state-preempted", r"\bJobState=(?:PREEMPTED|TIMEOUT|DEADLINE)\b|^State: (?:PREEMPTED|TIMEOUT)\b|"
-         r"^ {0,12}\d{2,12}\S{0,24}\s.{0,160}\s(?:PREEMPTED|TIMEOUT)(?:\s|$)", F.PREEMPTED, 0.88, "nobody",
-         "4711.batch        batch                research         64    TIMEOUT      0:15",
+    Rule("slurm-state-preempted", r"\bJobState=PREEMPTED\b|^State: PREEMPTED\b|"
+         r"^ {0,12}\d{2,12}\S{0,24}\s.{0,160}\sPREEMPTED(?:\s|$)", F.PREEMPTED, 0.88, "nobody",
+         "4711.batch        batch                research         64  PREEMPTED      0:15",
          "4711.batch        batch                research         64  COMPLETED      0:0",
          "sacct, scontrol, seff", supersedes=ENDED),
-    Rule("batch-time-limit", r"PBS: job killed: (?:walltime|cput|ncpus)|TERM_(?:RUNLIMIT|PREEMPT|DEADLINE|REQUEUE_ADMIN)\b|"
-         r"job killed after reaching LSF run ?time limit|\bJob was (?:evicted|preempted)\.?(?:\s|$)|"
+    Rule("slurm-time-limit", r"\bJobState=(?:TIMEOUT|DEADLINE)\b|^State: TIMEOUT\b|CANCELLED AT \S{1,32} DUE TO TIME LIMIT|"
+         r"^ {0,12}\d{2,12}\S{0,24}\s.{0,160}\sTIMEOUT(?:\s|$)|Slurm (?:Job_id|Array Summary Job_id)=.{1,200}, TIMEOUT", F.CONFIG, 0.92,
+         "nobody",
+         "slurmstepd: error: *** STEP 4711.0 ON gpu-17 CANCELLED AT 2025-03-01T10:00:00 DUE TO TIME LIMIT ***",
+         "4711.batch        batch                research         64  COMPLETED      0:0",
+         "Slurm: the limit is the one that the job was given", supersedes=(*ENDED, "preempted"), advice=LONGER),
+    Rule("batch-time-limit", r"PBS: job killed: (?:walltime|cput|ncpus)|TERM_(?:RUNLIMIT|DEADLINE)\b|"
+         r"job killed after reaching LSF run ?time limit|"
          r"(?i:(?<!cpu )(?<!cpu)\b(?:wall ?(?:clock ?)?)?time ?limit (?:was |is |has been )?(?:reached|exceeded)|"
          r"exceeded (?:its |the )?(?:hard )?(?:wall ?(?:clock )?|h_rt ?)time ?limit|exceeded (?:its )?(?:requested )?wall ?time)",
-         F.PREEMPTED, 0.92, "nobody",
+         F.CONFIG, 0.92, "nobody",
          "=>> PBS: job killed: walltime 86417 exceeded limit 86400",
          "PBS: job started, walltime 24:00:00",
-         "PBS, LSF, HTCondor, Grid Engine", supersedes=ENDED),
+         "PBS, LSF, HTCondor, Grid Engine", supersedes=(*ENDED, "preempted"), advice=LONGER),
+    Rule("batch-preempted", r"TERM_(?:PREEMPT|REQUEUE_ADMIN)\b|\bJob was (?:evicted|preempted)\.?(?:\s|$)", F.PREEMPTED, 0.92, "nobody",
+         "TERM_PREEMPT: job killed after preemption.",
+         "TERM_OWNER: job killed by owner.",
+         "LSF, HTCondor", supersedes=(*ENDED, "preemption-said")),
     Rule("slurm-pending",
          r"(?:\bPD\b|\bPENDING\b).{0,160}\((?:Resources|Priority|QOS\w{2,50}|Assoc\w{2,50}|ReqNodeNotAvail|Nodes required|"
          r"Partition\w{2,40}|MaxGRES\w{2,40}|Reserv\w{2,40}|Licenses|BadConstraints|NodeDown|JobArrayTaskLimit|Max\w{4,40})|"
@@ -277,13 +288,19 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          r"Trial \d{1,9} .{0,60}was requested to terminate|[Aa]llocation .{0,60}(?:preempted|asked to (?:stop|release))|"
          r"(?:run|job|training) was (?:stopped|cancell?ed|killed|terminated) by (?:the )?(?:scheduler|platform|administrator|system)|"
          r"workflow shutdown with strategy: +(?:Stop|Terminate)|\bpod deleted\b|"
-         r"(?:Job|Pod) was active (?:on the node )?longer than (?:the )?specified (?:active )?deadline|"
-         r"MaxRuntimeExceeded|MaxWaitTimeExceeded|exceeded the maximum (?:run ?time|running time|duration)", F.PREEMPTED, 0.72,
+         r"MaxWaitTimeExceeded", F.PREEMPTED, 0.72,
          "nobody",
          "<info> [2022-05-09 22:53:22] Trial 1311 (Experiment 1192) was requested to terminate",
          "<info> [2022-05-09 22:53:22] Trial 1311 (Experiment 1192) was assigned to an agent",
          "Determined, Argo Workflows, Kubernetes deadlines, SageMaker",
          supersedes=("process_killed", "collective_timeout")),
+    Rule("job-deadline",
+         r"(?:Job|Pod) was active (?:on the node )?longer than (?:the )?specified (?:active )?deadline|activeDeadlineSeconds.{0,30}exceeded|"
+         r"MaxRuntimeExceeded|exceeded the maximum (?:run ?time|running time|duration)", F.CONFIG, 0.8, "nobody",
+         "Warning  DeadlineExceeded  1m  job-controller  Job was active longer than specified deadline",
+         "activeDeadlineSeconds: 3600",
+         "Kubernetes, SageMaker: a limit of the job's own", supersedes=("process_killed", "collective_timeout", "preempted", "deadline"),
+         advice=LONGER),
     Rule("ray-no-room",
          r"No available node types can fulfill|cannot be scheduled right now|Infeasible (?:resource|task|actor|placement)|"
          r"(?:cannot|can't|can not) (?:be satisfied|be scheduled|fulfill).{0,80}(?:resource|node|placement|demand)|"

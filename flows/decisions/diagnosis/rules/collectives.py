@@ -108,7 +108,7 @@ COLLECTIVE_RULES: tuple[Rule, ...] = (
          "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
          "multiprocessing started",
          "torchrun: the summary, not the cause", echo=True),
-    Rule("elastic-sigterm", r"(?:Sending process \d+ closing signal SIGTERM|Received (?:Signals\.)?SIGTERM)", F.UNKNOWN, 0.2, "nobody",
+    Rule("elastic-sigterm", r"(?:Sending process \d+ closing signal SIGTERM|Received (?:Signals\.)?SIGTERM death signal)", F.UNKNOWN, 0.2, "nobody",
          "W0301 10:00:01 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 4121 closing "
          "signal SIGTERM",
          "SIGTERM handler installed",
@@ -168,7 +168,7 @@ COLLECTIVE_RULES: tuple[Rule, ...] = (
          "RuntimeError: all_reduce timed out after 1800 s on rank 4",
          "all_reduce took 12 ms",
          "common wording; Ascend's HCCL, TensorFlow", supersedes=("python-exception",), echo=True, fallback=True),
-    Rule("slurm-preempted", r"CANCELLED AT \S{1,32} DUE TO (?:PREEMPTION|TIME LIMIT|JOB REQUEUE)", F.PREEMPTED,
+    Rule("slurm-preempted", r"CANCELLED AT \S{1,32} DUE TO (?:PREEMPTION|JOB REQUEUE)", F.PREEMPTED,
          0.93, "nobody",
          "slurmstepd: error: *** JOB 4711 ON gpu-17 CANCELLED AT 2025-03-01T10:00:00 DUE TO PREEMPTION ***",
          "slurmstepd: error: *** STEP 4711.0 ON gpu-17 CANCELLED AT 2025-03-01T10:00:00 DUE TO NODE FAILURE",

@@ -284,7 +284,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
     Rule("driver-in-a-trace",
          r"\b_?(?:kgsp\w{1,40}|_issueRpc\w{1,30}|rpcRm\w{1,40}|os_dump_stack|nvidia_dev_\w{1,30}|rm_init_adapter|nv_open_device|"
          r"amdgpu_device_gpu_recover|amdgpu_job_timedout|amdgpu_ring_\w{1,30}|kfd_\w{1,40}|uvm_\w{1,40}fault\w{0,20})(?:\.\w{1,30})?\+0x[0-9a-f]{1,6}/0x[0-9a-f]{1,6} "
-         r"\[(?:nvidia|nvidia_uvm|amdgpu)\]", F.GPU_DRIVER, 0.6, "node",
+         r"\[(?:nvidia(?:_\w{2,10})?|amdgpu|amdkfd|xe|i915)\]", F.GPU_DRIVER, 0.6, "node",
          "_kgspRpcRecvPoll+0x650/0x820 [nvidia]",
          "do_syscall_64+0x5c/0x90",
          "stacks that the kernel prints when drivers of GPUs complain", fallback=True, supersedes=("unknown",)),

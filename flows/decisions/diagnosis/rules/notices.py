@@ -42,7 +42,7 @@ NOTICE_RULES: tuple[Rule, ...] = (
          r"\b(?:task|job|run|pipeline|experiment|trial)\b.{0,40}\b(?:exceeded|reached|hit) (?:its |the )?(?:maximum |max |configured |allowed )*"
          r"(?:run ?time|wall-?clock(?: time)?|duration|time ?limit|execution time)\b|\bwall ?-?clock(?: time)? (?:limit )?(?:was )?(?:exceeded|reached)|"
          r"\bkilled (?:because|due to|for|after) .{0,30}(?:wall-?time|time limit|run limit|max(?:imum)? runtime)|"
-         r"your session (?:has )?(?:timed out|expired|was disconnected)|reached the maximum (?:session|usage) (?:time|duration|limit)", F.PREEMPTED, 0.8,
+         r"reached the maximum (?:session|usage) (?:time|duration|limit)", F.CONFIG, 0.8,
          "nobody",
          "queue \"gpu.q@n7\" job 123 exceeds job hard limit \"h_rt\" of queue",
          "job 123 has no hard limit",

@@ -106,11 +106,14 @@ NVIDIA_RULES: tuple[Rule, ...] = (
          r"modprobe: (?:FATAL|ERROR): .{0,80}\bnvidia\b|Unable to load the (?:kernel module 'nvidia|'nvidia)|"
          r"nvidia: probe of [\w:.]{4,20} failed with error|nvidia [\w:.]{4,20}: probe with driver nvidia failed|"
          r"[Cc]ould not (?:un)?load NVIDIA driver kernel modules|nvidia: Unknown symbol|"
-         r"nvidia-uvm: .{0,80}[Ff]atal error|uvm encountered a global fatal error|"
-         r"RIP: [\w:]{2,12}:.{0,100}\[(?:nvidia|nvidia_uvm|amdgpu)\]", F.GPU_DRIVER, 0.8, "node",
+         r"nvidia-uvm: .{0,80}[Ff]atal error|uvm encountered a global fatal error", F.GPU_DRIVER, 0.8, "node",
          "modprobe: FATAL: Module nvidia not found in directory /lib/modules/5.15.0-1042",
          "nvidia-uvm: Loaded the UVM driver, major device number 511.",
-         "kmod, NVIDIA installer, driver container; a fault inside the driver's own code", vendor="nvidia"),
+         "kmod, NVIDIA installer, driver container", vendor="nvidia"),
+    Rule("gpu-driver-fell", r"RIP: [\w:]{2,12}:.{0,100}\[(?:nvidia(?:_\w{2,10})?|amdgpu|amdkfd|xe|i915)\]", F.GPU_DRIVER, 0.8, "node",
+         "RIP: 0010:amdgpu_ttm_tt_populate+0x20/0x90 [amdgpu]",
+         "RIP: 0010:ext4_writepages+0x20/0x90 [ext4]",
+         "Linux: the kernel fell in the code of a GPU's driver, whoever made it"),
     Rule("pci-device-inaccessible",
          r"(?:nvidia|amdgpu|vfio-pci|pcieport) [\w:.]{4,20}: .{0,60}(?:device inaccessible|config space inaccessible)|"
          r"pcie(?:port|hp).{0,60}Slot\(\d{1,5}(?:-\d{1,3})?\): (?:Card not present|Link Down)|"
