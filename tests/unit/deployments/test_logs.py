@@ -1,15 +1,20 @@
-"""`primus logs` of one incarnation: the part of each log that was written in it."""
+"""`primus logs`: of one incarnation, of all ranks, since a time, the last lines, and as they come."""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from deployments.cli.logs import numbered, show_logs
-from profiles.errors import NotFound, ProfileError
+from profiles.errors import NotFound
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved
+from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tasks.runs.open import open_run, run_folder
 from tasks.settings import Settings
@@ -72,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shown(capsys: pytest.CaptureFixture[str], incarnation: int) -> list[str]:
-    assert show_logs("r", 1, 0, incarnation, first_failing=False, follow=False) == 0
+    assert show_logs("r", 1, "0", incarnation) == 0
     return [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
 
 
@@ -84,8 +89,6 @@ def test_a_log_is_cut_where_its_ranks_began_again(folder: Path, capsys: pytest.C
     assert shown(capsys, 2) == [again, "second life"]
     with pytest.raises(NotFound, match="no line there is of incarnation 3; there: 1, 2"):
         shown(capsys, 3)
-    with pytest.raises(ProfileError, match="--incarnation"):
-        shown(capsys, -1)
 
 
 def test_what_was_rotated_away_does_not_make_the_rest_older(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,5 +119,109 @@ def test_following_one_ends_where_the_next_begins(
 
     monkeypatch.setattr("deployments.cli.logs._is_over", is_over)
     monkeypatch.setattr("deployments.cli.logs.LOOK_SECONDS", 0.0)
-    assert show_logs("r", 1, 0, 1, first_failing=False, follow=True) == 0
+    assert show_logs("r", 1, "0", 1, follow=True) == 0
     assert [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()][1:] == ["more"]
+
+
+def stamped(second: int, text: str) -> str:
+    return f"2026-11-21T10:02:{second:02}.000000Z {text}\n"
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.replace("2026-11-21T10:02:", "") for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.fixture
+def ranks(folder: Path) -> Path:
+    """Two ranks on two nodes, and what their launchers said."""
+    for rank, seconds in ((0, (1, 3)), (10, (2, 4))):
+        place = folder.parent / f"trainer-{rank}"
+        place.mkdir(parents=True)
+        (place / f"rank-{rank}.log").write_text("".join(stamped(second, f"of {rank}") for second in seconds) + "more\n")
+        (place / "launcher.log").write_text(stamped(0, "launcher: started") + '@primus {"report":"StepSeen"}\n')
+    return folder
+
+
+def test_launchers_are_shown_without_what_they_tell_programs(ranks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_logs("r") == 0
+    assert [line for line in printed(capsys) if line.startswith("@primus")] == []
+    assert show_logs("r", protocol=True) == 0
+    assert len([line for line in printed(capsys) if line.startswith("@primus")]) == 2
+
+
+def test_all_ranks_stand_in_order_of_time_behind_their_numbers(ranks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = [
+        "[rank 0] 01.000000Z of 0",
+        "[rank 10] 02.000000Z of 10",
+        "[rank 0] 03.000000Z of 0",
+        "[rank 0] more",
+        "[rank 10] 04.000000Z of 10",
+        "[rank 10] more",
+    ]
+    assert show_logs("r", rank="all") == 0
+    assert printed(capsys) == whole
+    assert show_logs("r", rank="all", tail=2) == 0
+    assert printed(capsys) == whole[-2:]
+    assert show_logs("r", rank="all", tail=0) == 0
+    assert printed(capsys) == []
+    assert show_logs("r", rank="all", since="2026-11-21T10:02:03") == 0
+    assert printed(capsys) == whole[2:], "a line without a time belongs to the one before"
+    assert show_logs("r", rank="10", tail=1) == 0
+    assert printed(capsys) == ["more"]
+
+
+def test_whoever_follows_waits_for_the_first_line_and_sees_all_logs_whole(
+    ranks: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, first, over = ranks.parent / "trainer-2" / "rank-2.log", ranks.parent / "trainer-0" / "rank-0.log", False
+    aside = ranks.parent.rename(ranks.parent.with_name("aside"))
+
+    def add(path: Path, text: str) -> None:
+        path.parent.mkdir(exist_ok=True)
+        with path.open("a") as log:
+            log.write(text)
+
+    def rotate() -> None:
+        first.rename(f"{first}.1")
+        add(first, stamped(7, "after rotation") + "no end")
+
+    steps: list[Callable[[], object]] = [
+        lambda: aside.rename(ranks.parent),
+        lambda: add(first, stamped(5, "half")[:-3]),
+        lambda: (add(first, "lf\n"), add(late, stamped(6, "of 2"))),
+        rotate,
+    ]
+
+    def sleep(_: float) -> None:
+        nonlocal over
+        over = not steps
+        if steps:
+            steps.pop(0)()
+
+    monkeypatch.setattr("deployments.cli.logs.time", SimpleNamespace(sleep=sleep, time=time.time))
+
+    def is_over(*_: object) -> bool:
+        return over
+
+    monkeypatch.setattr("deployments.cli.logs._is_over", is_over)
+    assert show_logs("r", rank="all", tail=1, follow=True) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("nothing of it was printed yet")
+    assert [line.replace("2026-11-21T10:02:", "") for line in said.out.splitlines()] == [
+        "[rank 10] more",
+        "[rank 0] 05.000000Z half",
+        "[rank 2] 06.000000Z of 2",
+        "[rank 0] 07.000000Z after rotation",
+        "[rank 0] no end",
+    ]
+
+
+def test_a_run_that_is_over_is_not_waited_for(folder: Path) -> None:
+    settings = Settings.from_environment({"PRIMUS_HOME": os.environ["PRIMUS_HOME"]})
+    ledger = Ledger(settings.ledger_url)
+    lease = ledger.lease("r")
+    assert lease is not None
+    ledger.set_run_state("r", lease.fencing, RunState.STOPPED, "stopped by a person")
+    ledger.close()
+    with pytest.raises(NotFound, match="no such log"):
+        show_logs("r", follow=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.cli.diagnose import diagnose_logs
-from deployments.cli.logs import lines_of
+from deployments.cli.logs import Log
 from deployments.exit_codes import GOOD
 from tests.support.harness.launcher_harness import GangOnLoopback
 from workflows.programs.launcher.output import CONTINUATION, LINE_BYTES, RankLog, RankOutput, TimestampFormatter
@@ -137,7 +137,7 @@ def test_a_real_rank_may_print_what_it_likes(tmp_path: Path) -> None:
         assert b"\n".join(lines_in(path.read_bytes())) + b"\n" == printed
     finally:
         gang.close()
-    shown = list(lines_of(path))
+    shown = list(Log(path).lines())
     assert len(shown) == printed.count(b"\n")
     assert not any(character in "".join(shown) for character in "\x00\x07\x08")
 

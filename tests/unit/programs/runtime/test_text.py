@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deployments.cli.logs import lines_of
+from deployments.cli.logs import Log
 from deployments.cli.workflow import tree_lines
 from deployments.exit_codes import out, say
 from deployments.screen.live import Trend, screen
@@ -59,7 +59,7 @@ def test_what_a_command_says_is_all_shown_so(capsys: pytest.CaptureFixture[str])
 
 def test_a_rank_s_log_a_step_s_message_and_a_run_s_reason_are_shown_so(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "rank-0.log").write_bytes(HOSTILE.encode() + b"\n")
-    assert not STEERS.search("".join(lines_of(tmp_path / "rank-0.log")))
+    assert not STEERS.search("".join(Log(tmp_path / "rank-0.log").lines()))
 
     ledger = Ledger(settings.ledger_url)
     run = open_run(TrainRequest(profile="demo", name=f"a-{RunState.PENDING}"), settings, ledger, 1.0)
