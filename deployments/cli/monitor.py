@@ -103,12 +103,12 @@ def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:
         Conflict: a monitor of this cluster lives; one pass only shows then what stands.
         Unavailable: the cluster or the ledger does not answer at the beginning.
     """
-    from tasks.context import at_hand
-
     settings = Settings.from_environment(os.environ)
-    settings.make_home()
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     chosen = _mode(mode) or profile.monitor.mode
+    from tasks.context import at_hand  # Prefect, which takes seconds
+
+    settings.make_home()
     with at_hand(settings), using(open_cluster(profile, settings.home)):
         if chosen is not Mode.OBSERVE:
             note_act(

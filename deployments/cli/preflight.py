@@ -13,12 +13,12 @@ from deployments.exit_codes import FAILED, GOOD, UNKNOWN, goes_on, out, out_json
 from deployments.screen.tables import fitted, rows_of, terminal_columns
 from flows.decisions.node_tests.fabric.groups import finding_text
 from flows.decisions.node_tests.fabric.model import FabricFinding, Measurement
-from profiles.admission import own_suite
+from profiles.admission import launcher_of, own_suite
 from profiles.checks.catalogue import DEPTHS, Depth
 from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
-from profiles.loading.load import load_cluster, load_hardware, load_suite
+from profiles.loading.load import load_cluster, load_hardware, load_run, load_suite
 from profiles.vocabulary import VerdictWord
 from tasks.settings import Settings, localised
 
@@ -70,13 +70,15 @@ def run_preflight(
     Example: primus preflight --nodes node-0,node-1
     """
     # 0 where every node passed, 1 where one failed, 3 where one is unknown or in use and none failed.
-    from flows.preflight import PreflightRequest, prove_requested
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    named = named_nodes(nodes)
+    _check_words(profile, suite, depth, launcher, trial)
+    from flows.preflight import PreflightRequest, prove_requested  # Prefect, which takes seconds
     from tasks.context import at_hand
 
-    settings = Settings.from_environment(os.environ)
     settings.make_home()
-    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    wanted = PreflightRequest(suite, depth, named_nodes(nodes), launcher=launcher, trial=trial, by=who())
+    wanted = PreflightRequest(suite, depth, named, launcher=launcher, trial=trial, by=who())
     goes_on("stopped waiting; what was begun on nodes ends by itself; the same command takes up what it finds")
     with at_hand(settings):
         tests = prove_requested(profile, settings, wanted, say)
@@ -87,6 +89,24 @@ def run_preflight(
     words = [word for test in tests for word in test.words.values()]
     words += [VerdictWord.UNKNOWN for test in tests for _ in test.busy]
     return FAILED if VerdictWord.FAIL in words else UNKNOWN if VerdictWord.UNKNOWN in words else GOOD
+
+
+def _check_words(profile: ClusterProfile, suite: str, depth: str, launcher: str, trial: str) -> None:
+    """What is wrong by itself is refused before anything of weight is imported.
+
+    Raises:
+        ProfileError: no such suite, depth, launcher or run profile.
+    """
+    load_suite(suite or profile.admission.suite or own_suite(profile.engine), cluster=profile)
+    if depth and depth not in DEPTHS:
+        raise ProfileError("depth", f"must be one of {', '.join(DEPTHS)}, got {depth!r}")
+    try:
+        launcher_of(profile.engine, launcher, profile.bare_metal, profile.slurm)
+    except ValueError as error:
+        field, _, reason = str(error).partition(": ")
+        raise ProfileError(field, reason) from error
+    if trial:
+        load_run(trial)
 
 
 @render_app.command("preflight")

@@ -168,3 +168,16 @@ def test_whoever_interrupts_is_told_what_goes_on_and_how_to_stop_it(
     assert ended.returncode == 130, ended.stderr
     for said in says:
         assert said in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words", ["preflight --depth x", "preflight --launcher x", "preflight --suite x", "preflight --trial x"]
+)
+def test_words_are_checked_before_anything_of_weight_is_imported(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    for name in ("flows.preflight", "tasks.context"):
+        monkeypatch.setitem(sys.modules, name, None)
+    ended = primus_here(*words.split(), environment={"PRIMUS_HOME": str(settings.home)})
+    assert ended.returncode == 2, ended.stderr
+    assert "import" not in ended.stderr
