@@ -271,6 +271,11 @@ class Drivers:
         if flow_run in self.working_plain():
             self._send(signal.SIGTERM, {flow_run})
 
+    def let_go_of(self, flow_run: str) -> None:
+        """One driver gives its lease back and ends, training goes on."""
+        if flow_run in self.working() - self._plain:
+            self._send(LET_GO, {flow_run})
+
     def let_go(self) -> bool:
         """Every driver gives its lease back and ends, training goes on; False where one had to be killed.
 

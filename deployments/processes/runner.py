@@ -34,6 +34,8 @@ from flows.decisions.monitoring.flow_runs import (
     Drop,
     FlowRunSnapshot,
     GiveUp,
+    Hold,
+    LetGo,
     Move,
     Reopen,
     Skip,
@@ -52,6 +54,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.prefect.automations import server_caller
 from tasks.prefect.deployments import Offer
 from tasks.prefect.flow_runs import FlowRuns, flow_runs
+from tasks.prefect.run_page import PAUSED_NAME
 from tasks.prefect.services import is_ready
 from tasks.settings import Settings
 from workflows.model.records import RequestRecord
@@ -66,6 +69,8 @@ AWAY_SECONDS = 3.0
 """Between two looks while a neighbour is away."""
 FORGET_SECONDS = 600.0
 """A driver that lived so long did not die at once: its run's next driver starts without a pause."""
+TIDY_LOOKS, KEPT_OF_OFTEN = 60, 5
+"""Every so many looks the server's list is rid of what timetables start every few minutes, but for the newest."""
 PLAIN_LOOKS = 5
 """Every so many looks flow runs that train nothing are looked after: they last for seconds."""
 PORT = "PRIMUS_RUNNER_PORT"
@@ -194,12 +199,17 @@ class Runner:
         self._begin(self.server.waiting())
         if self.looks % PLAIN_LOOKS == 0:
             self._look_after_plain()
+        if self.looks % TIDY_LOOKS == 0:
+            for often in (one for one, offer in self.offered.items() if offer.often):
+                self.server.tidy(often, KEPT_OF_OFTEN)
         self.looks += 1
         # The server is read first: a run that ends in between is seen as open once more, never as lost.
         flow_runs = tuple(self.server.open())
         runs = tuple(self.ledger.open_runs(is_alive))
         working = self.drivers.working()
-        sight = FlowRunSnapshot(self.now(), self.cluster, runs, flow_runs, working, frozenset(self.asked))
+        unseen = working - {one.id for one in flow_runs} - self.drivers.working_plain()
+        deleted = frozenset(one for one in unseen if self.server.is_deleted(one))
+        sight = FlowRunSnapshot(self.now(), self.cluster, runs, flow_runs, working, frozenset(self.asked), deleted)
         for move in look_after(sight, self.tries):
             try:
                 self._make(move)
@@ -257,6 +267,11 @@ class Runner:
                 conclude(flow_run, run, self.ledger)
             case AskToStop(flow_run, run):
                 self._ask_to_stop(flow_run, run)
+            case Hold(flow_run, run):
+                self._hold(flow_run, run)
+            case LetGo(flow_run):
+                _say(f"flow run {flow_run} was deleted: its driver lets go, and its run gets another one")
+                self.drivers.let_go_of(flow_run)
             case Drop(flow_run):
                 self.server.drop(flow_run, "cancelled before anything was started")
             case _:
@@ -276,6 +291,13 @@ class Runner:
             self.server.again(known.id, why)
         self.tally.taken_over += 1
         _say(f"{run} is driven again: {why}")
+
+    def _hold(self, flow_run: str, run: str) -> None:
+        """A flow run that is paused on the server would be nobody's: the pause is ours, and the page says so."""
+        if not self.ledger.paused(run):
+            self.ledger.pause(run, "its flow run was paused on the server's pages", by=server_caller())
+        went_on = f"automatic actions are halted, training goes on; allow them again: primus unpause {run}"
+        self.server.goes_on(flow_run, PAUSED_NAME, went_on)
 
     def _ask_to_stop(self, flow_run: str, run: str) -> None:
         request = RequestRecord(f"{run}-stop-{flow_run[:8]}", run, "stop", self.now(), "its flow run was cancelled")

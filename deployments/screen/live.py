@@ -23,7 +23,7 @@ from deployments.exit_codes import say
 from deployments.processes.driver import driver_of
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import age, bar, sparkline
-from flows.decisions.views.status import Surroundings, ended_words, status_of, troubles_of
+from flows.decisions.views.status import Surroundings, ended_words, outcome_words, status_of, troubles_of
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
@@ -93,7 +93,9 @@ def screen(status: Json, trend: Trend, now: float, width: int, height: int = 0) 
     top += [Text(), *_progress(status, trend, width)]
     foot = [Text(), _foot(status, width)]
     room = height - len(top) - len(foot) if height else sys.maxsize
-    attempts = _section("attempts", [[_attempt(row, width)] for row in status["attempts"][-ATTEMPTS:]], room)
+    attempts = _section(
+        "attempts", [[_attempt(row, status["incidents"], width)] for row in status["attempts"][-ATTEMPTS:]], room
+    )
     room -= len(attempts)
     # What is only told stands above while it is so: it must not push out what was done something about.
     shown = troubles_of(status["incidents"])[-INCIDENTS:]
@@ -137,11 +139,11 @@ def _progress(status: Json, trend: Trend, width: int) -> list[Text]:
     return [*lines, _labelled("checkpoint", kept, width)]
 
 
-def _attempt(row: Json, width: int) -> Text:
+def _attempt(row: Json, incidents: Sequence[Json], width: int) -> Text:
     steps = "no step yet" if row["first_step"] is None else f"steps {row['first_step']} to {row['last_step']}"
     came = f", from step {row['resumed_from_step']}" if row["resumed_from_step"] is not None else ""
     came += f", {row['restarts_in_place']} in place" if row["restarts_in_place"] else ""
-    text = f"{row['number']:>3}  {row['outcome'] or 'lives':<16} {steps}{came}  {' '.join(row['nodes'])}"
+    text = f"{row['number']:>3}  {outcome_words(row, incidents):<16} {steps}{came}  {' '.join(row['nodes'])}"
     return _one_line(Text(text, "dim" if row["outcome"] else ""), width)
 
 

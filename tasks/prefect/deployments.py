@@ -53,6 +53,11 @@ class Offer:
     """One flow run at a time: a scheduled one that would overlap is skipped."""
 
     @property
+    def often(self) -> bool:
+        """Whether a timetable starts it several times an hour: what goes well tells nothing."""
+        return any(one.cron.startswith("*") for one in self.timetables)
+
+    @property
     def trains(self) -> bool:
         """Whether its flow runs are training runs, which outlive their drivers."""
         return TRAIN in self.tags

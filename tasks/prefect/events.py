@@ -26,6 +26,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterName,
 )
+from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import SettingsContext, get_settings_context
 from prefect.settings import (
@@ -36,6 +37,7 @@ from prefect.settings import (
     Settings,
     temporary_settings,
 )
+from prefect.states import Running
 from prefect.utilities.urls import url_for
 
 from profiles.errors import NotFound, Transient, Unavailable
@@ -156,6 +158,27 @@ class ConsoleServer:
     def close(self) -> None:
         """Give the connection back."""
         self.client.__exit__(None, None, None)
+
+    def form(self, deployment: str) -> str:
+        """Address of the form that starts a deployment (`approve/<cluster>`); "" where it is not served."""
+        try:
+            with reached():
+                found = self.client.read_deployment_by_name(deployment)
+        except NotFound:
+            return ""
+        address = url_for("deployment", found.id) or ""
+        return f"{address}/run" if address else ""
+
+    def stand(self, flow_run: str, name: str, why: str) -> None:
+        """Name the state of a flow run that runs; one that does not is left alone."""
+        with reached():
+            state = self.client.read_flow_run(UUID(flow_run)).state
+            if (
+                state is not None
+                and state.type is StateType.RUNNING
+                and (state.name, state.message or "") != (name, why)
+            ):
+                self.client.set_flow_run_state(UUID(flow_run), Running(name=name, message=why))
 
     def send(self, events: Sequence[Json]) -> None:
         """Give events to the server; one that it has already is dropped there."""

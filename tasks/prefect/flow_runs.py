@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
@@ -19,6 +19,7 @@ from prefect.client.schemas.filters import (
     DeploymentFilterId,
     FlowRunFilter,
     FlowRunFilterState,
+    FlowRunFilterStateName,
     FlowRunFilterStateType,
     FlowRunFilterTags,
 )
@@ -27,7 +28,7 @@ from prefect.client.schemas.responses import FlowRunResponse
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Scheduled
+from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Running, Scheduled
 from prefect.types._datetime import now
 
 from profiles.errors import NotFound, Unavailable
@@ -54,10 +55,11 @@ _PHASES = {
     StateType.SCHEDULED: Phase.WAITING,
     StateType.PENDING: Phase.CLAIMED,
     StateType.RUNNING: Phase.RUNNING,
+    StateType.PAUSED: Phase.PAUSED,
     StateType.CANCELLING: Phase.CANCELLING,
     StateType.CANCELLED: Phase.CANCELLED,
 }
-_OPEN = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_OPEN = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
 _CONCLUSIONS = {RunState.SUCCEEDED: Completed, RunState.FAILED: Failed, RunState.STOPPED: Cancelled}
 
 
@@ -234,6 +236,32 @@ class FlowRuns:
                 idempotency_key=f"{run}@{self._train[0]}",
             )
         return str(made.id)
+
+    def goes_on(self, flow_run: str, name: str, why: str) -> None:
+        """Whoever paused it sees that it runs, and what that means."""
+        self._set(flow_run, Running(name=name, message=why))
+
+    def is_deleted(self, flow_run: str) -> bool:
+        """Whether the server does not have it any more."""
+        try:
+            self.read(flow_run)
+        except NotFound:
+            return True
+        return False
+
+    @patiently
+    def tidy(self, deployment: str, keep: int) -> None:
+        """Delete flow runs that a timetable made and that went well or were skipped, but for the newest.
+
+        They come every minute, and tell nothing; what went wrong stays.
+        """
+        well = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.COMPLETED]))
+        skipped = FlowRunFilterState(name=FlowRunFilterStateName(any_=["Skipped"]))
+        for state in (well, skipped):
+            for one in self._read(FlowRunFilter(state=state), keep, [UUID(deployment)]):
+                if one.auto_scheduled:
+                    with reached(), suppress(ObjectNotFound):
+                        self._client.delete_flow_run(one.id)
 
     def conclude(self, flow_run: str, state: RunState, why: str) -> None:
         """Say how its run ended."""

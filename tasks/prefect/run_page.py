@@ -22,6 +22,7 @@ from prefect import get_run_logger
 from prefect.runtime import flow_run as own_flow_run
 
 from profiles.errors import Transient, Unavailable
+from profiles.vocabulary import FINISHED, RunState
 from tasks.context import patient, touch, world
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.events import ConsoleServer, console_server, flow_run_link, open_console, patience
@@ -39,6 +40,8 @@ AWAY_SECONDS = 5.0
 LAST_SECONDS = 3.0
 """How long the end of a run may wait for its last page."""
 FLOW_LOGGER = "prefect.flow_runs"
+WAITING_NAME, PAUSED_NAME = "WaitingForApproval", "AutomationPaused"
+"""Names of the state Running while a person must answer, and while one has halted automatic actions."""
 MOST_STEPS = 200_000
 """Kept in memory, about 40 MB; beyond it old ones are thinned out."""
 
@@ -104,6 +107,9 @@ class RunPages:
         self._ids: dict[str, str] = {}
         self._server: ConsoleServer | None = None
         self._version = -1
+        self._form: str | None = None
+        self._standing = ("Running", "")
+        """Name and message of the flow run's state, as written last."""
         self._complained = False
         self._told: set[str] | None = None
 
@@ -138,9 +144,33 @@ class RunPages:
             if attempt.number not in self._steps.by_attempt or attempt is story.attempt or attempt.ended_at is None:
                 self._read(attempt)
         links = (("flow run", flow_run_link(self._flow_run)),) if self._flow_run else ()
-        ground = PageGround(story, self._steps.by_attempt, self._ledger.database.clock(), self._steps.all, links)
-        self._write(self._writer.page(ground))
+        if self._form is None:
+            with patience():
+                self._form = self._open().form(f"approve/{story.run.cluster}")
+        now = self._ledger.database.clock()
+        self._write(
+            self._writer.page(PageGround(story, self._steps.by_attempt, now, self._steps.all, links, self._form))
+        )
+        self._stand(story)
         self._version = version
+
+    def _stand(self, story: Story) -> None:
+        """A run that waits for a person, or is paused by one, is not shown as any other that runs."""
+        if not self._flow_run or story.run.state in FINISHED:
+            return  # the engine says how it ended
+        name, why = "Running", ""
+        if story.run.state is RunState.WAITING_FOR_APPROVAL:
+            name, why = WAITING_NAME, f"waits for a person: {story.run.why}"
+        elif story.paused:
+            name, why = PAUSED_NAME, f"automatic actions are halted, training goes on: primus unpause {story.run.name}"
+        if (name, why) != self._standing:
+            with patience():
+                self._open().stand(self._flow_run, name, why)
+            self._standing = name, why
+
+    def _open(self) -> ConsoleServer:
+        self._server = self._server or open_console()
+        return self._server
 
     def _read(self, attempt: AttemptRecord) -> None:
         times = self._times.setdefault(attempt.number, self._writer.times())
@@ -154,10 +184,8 @@ class RunPages:
         if not changed:
             return
         with patience():
-            if self._server is None:
-                self._server = open_console()
             for sheet in changed:
-                self._ids[sheet.key] = self._server.put(self._flow_run, sheet, self._ids.get(sheet.key, ""))
+                self._ids[sheet.key] = self._open().put(self._flow_run, sheet, self._ids.get(sheet.key, ""))
                 self._written[sheet.key] = sheet
         self._complained = False
 

@@ -71,6 +71,8 @@ class PageGround:
     """False: old steps were thinned out, so nothing is summed up over them."""
     links: tuple[tuple[str, str], ...] = ()
     """Title and address each."""
+    form: str = ""
+    """Address of the form that answers questions; "": there is none."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ class Phase(StrEnum):
     CLAIMED = "claimed"
     """Somebody claimed it and starts its driver."""
     RUNNING = "running"
+    PAUSED = "paused"
+    """A person pressed Pause or Suspend; its process may still live."""
     CANCELLING = "cancelling"
     """A person pressed Cancel; nothing was ended yet."""
     CANCELLED = "cancelled"

@@ -53,13 +53,28 @@ class AskToStop:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """A person paused the flow run: automatic actions of its run are halted, as by `primus pause`; training goes on."""
+
+    flow_run: str
+    run: str
+
+
+@dataclass(frozen=True)
+class LetGo:
+    """The flow run was deleted while its driver works: it ends, so that another one is seen to drive the run."""
+
+    flow_run: str
+
+
+@dataclass(frozen=True)
 class Drop:
     """End a flow run that was cancelled before anything was opened for it."""
 
     flow_run: str
 
 
-Move = Drive | Reopen | Conclude | AskToStop | Drop
+Move = Drive | Reopen | Conclude | AskToStop | Hold | LetGo | Drop
 
 
 @dataclass(frozen=True)
@@ -86,6 +101,8 @@ class FlowRunSnapshot:
     """Ids of flow runs whose drivers are living children of this runner."""
     stop_requested: frozenset[str] = frozenset()
     """Ids of cancelled flow runs whose runs were asked to stop already."""
+    deleted: frozenset[str] = frozenset()
+    """Ids of flow runs whose drivers work, and that the server does not have any more."""
 
 
 def look_after(snapshot: FlowRunSnapshot, tries: Mapping[str, Tries]) -> tuple[Move, ...]:
@@ -101,7 +118,8 @@ def look_after(snapshot: FlowRunSnapshot, tries: Mapping[str, Tries]) -> tuple[M
         and (why := undriven(run, snapshot.now))
         and not _too_soon(tries.get(run.name), snapshot.now)
     ]
-    return (*(move for move in found if move is not None), *drives)
+    deleted = [LetGo(one) for one in sorted(snapshot.deleted & snapshot.working)]
+    return (*(move for move in found if move is not None), *deleted, *drives)
 
 
 def undriven(run: OpenRun, now: float) -> str:
@@ -138,7 +156,7 @@ def _about_flow_run(flow_run: FlowRunSeen, opened: Mapping[str, OpenRun], snapsh
         return None if flow_run.id in snapshot.working else Conclude(flow_run.id, flow_run.run)
     if flow_run.phase is Phase.CANCELLING and flow_run.id not in snapshot.stop_requested:
         return AskToStop(flow_run.id, flow_run.run)
-    return None
+    return Hold(flow_run.id, flow_run.run) if flow_run.phase is Phase.PAUSED else None
 
 
 def _about_unopened(flow_run: FlowRunSeen, now: float) -> Move | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from flows.decisions import text as decisions_text
 from flows.decisions.text import age, blame, first_names, timestamp
@@ -74,7 +76,7 @@ def if_no(line: ApprovalLine) -> str:
     return f"nothing is done and {run} ends as stopped; `primus resume {run}` goes on later"
 
 
-def approval_sheet(approval: ApprovalRecord, story: Story | None = None) -> Sheet:
+def approval_sheet(approval: ApprovalRecord, story: Story | None = None, form: str = "") -> Sheet:
     """The page of a question, answered or not; its key holds the question's id.
 
     `story` is None where the question is about nodes.
@@ -86,7 +88,7 @@ def approval_sheet(approval: ApprovalRecord, story: Story | None = None) -> Shee
     parts = [f"# {about}? ({_plain(approval.run) or 'nodes'})" if rest else f"# {about}", _standing(approval), rest]
     if incident is not None:
         parts += _reasons(incident)
-    parts += _answers(line)
+    parts += _answers(line, form)
     parts = [part for part in parts if part]
     says = f"{approval.state}: {_plain(approval.question)}"
     return Sheet(approval_key(approval.id), "markdown", "\n\n".join(parts) + "\n", says[:400])
@@ -121,7 +123,17 @@ def _reasons(incident: IncidentRecord) -> list[str]:
     return parts
 
 
-def _answers(line: ApprovalLine) -> list[str]:
+def answer_links(approval: str, form: str) -> str:
+    """Links to the form, filled in but for why; "" where there is no form."""
+
+    def link(answer: str) -> str:
+        filled = quote(json.dumps({"approval": approval, "answer": answer, "why": ""}), safe="")
+        return f"[{answer} it]({form}?parameters={filled})"
+
+    return f"{link('approve')} or {link('deny')}: the form is filled in but for why; Submit sends it." if form else ""
+
+
+def _answers(line: ApprovalLine, form: str) -> list[str]:
     approval = line.approval
     if approval.state != "waiting":
         return []
@@ -135,7 +147,8 @@ def _answers(line: ApprovalLine) -> list[str]:
         "\n".join(f"* **{answer}**: {_plain(then)}" for answer, then in rows),
         "## How to answer",
         f'```\nprimus approve {approval.id} --why "..."\nprimus deny {approval.id} --why "..."\n```',
-        f"Or here: Deployments, `approve`, Quick run, with approval `{approval.id}`, your answer and why.",
+        answer_links(approval.id, form)
+        or f"Or here: Deployments, `approve`, Run, with approval `{approval.id}`, your answer and why.",
     ]
 
 

@@ -12,7 +12,7 @@ from flows.decisions.accounting.report import goodput_of
 from flows.decisions.recovery.incarnations import by_attempt
 from flows.decisions.recovery.straggler import sentences
 from flows.decisions.text import PlotLine, bar, blame, duration_text, first_names, picture
-from flows.decisions.views.approvals import approval_sheet
+from flows.decisions.views.approvals import answer_links, approval_sheet
 from flows.decisions.views.status import (
     Json,
     Surroundings,
@@ -20,6 +20,7 @@ from flows.decisions.views.status import (
     ended_words,
     node_rows,
     note_sentences,
+    outcome_words,
     status_of,
     troubles_of,
 )
@@ -48,7 +49,7 @@ def page_of(resolved: Resolved, ground: PageGround) -> RunPage:
         ground.now, driver=DriverSight(alive=True), steps=steps, by_attempt=ground.steps, goodput=goodput
     )
     status = status_of(story, resolved, around)
-    attempts = [_attempt_row(item) for item in status["attempts"]]
+    attempts = [_attempt_row(item, status["incidents"]) for item in status["attempts"]]
     incidents = [_incident_row(item) for item in troubles_of(status["incidents"])]
     first = _progress(f"run-{run}-progress", status)
     return RunPage(
@@ -58,7 +59,7 @@ def page_of(resolved: Resolved, ground: PageGround) -> RunPage:
             Sheet(f"run-{run}-attempts", "table", attempts[-ROWS:], f"Attempts of {run}"),
             Sheet(f"run-{run}-incidents", "table", incidents[-ROWS:], f"Incidents of {run}, and what was done"),
             Sheet(f"run-{run}-nodes", "table", node_rows(story)[:ROWS], f"Nodes of {run}, those with trouble first"),
-            *(approval_sheet(item, story) for item in story.approvals),
+            *(approval_sheet(item, story, ground.form) for item in story.approvals),
         )
     )
 
@@ -76,14 +77,17 @@ def _progress(key: str, status: Json) -> Sheet:
 def _markdown(ground: PageGround, status: Json) -> str:
     sections: list[tuple[str, Callable[[], str]]] = [
         ("", lambda: _head(status)),
-        ("Waits for you", lambda: _waits(status)),
+        ("Waits for you", lambda: _waits(status, ground.form)),
         ("Slow ranks and jumps", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
         ("Loss", lambda: _loss(ground)),
         ("Throughput", lambda: _throughput(ground)),
         ("Incidents", lambda: "\n".join(map(_incident_line, troubles_of(status["incidents"])[-NEWEST:]))),
         ("Only told", lambda: "\n".join(f"* {_cell(line)}" for line in note_sentences(status["incidents"]))),
         ("What people did", lambda: "\n".join(f"* {_cell(act_text(row))}" for row in status["acts"][-NEWEST:])),
-        ("Attempts", lambda: "\n".join(map(_attempt_line, status["attempts"][-NEWEST:]))),
+        (
+            "Attempts",
+            lambda: "\n".join(_attempt_line(row, status["incidents"]) for row in status["attempts"][-NEWEST:]),
+        ),
         ("Checkpoints", lambda: table(_checkpoint_rows(ground.story.checkpoints))),
         ("Where the time went", lambda: _goodput(status)),
         ("Commands", lambda: _commands(status["run"])),
@@ -111,11 +115,12 @@ def _head(status: Json) -> str:
     return f"# {status['run']}: {status['state']}\n\n{_cell(status['why'])}\n\n{facts}"
 
 
-def _waits(status: Json) -> str:
+def _waits(status: Json, form: str) -> str:
     open_ones = [item for item in status["approvals"] if item["state"] == "waiting"]
     return "\n\n".join(
         f'{_cell(item["question"])}\n\n```\nprimus approve {item["id"]} --why "..."\n'
         f'primus deny {item["id"]} --why "..."\n```'
+        + (f"\n\n{links}" if (links := answer_links(item["id"], form)) else "")
         for item in open_ones
     )
 
@@ -159,13 +164,13 @@ def _by_attempt(
     return [line for line in lines if line.points]
 
 
-def _attempt_row(item: Json) -> Json:
+def _attempt_row(item: Json, incidents: Sequence[Json]) -> Json:
     nodes = item["nodes"]
     return {
         "attempt": item["number"],
         "began": _moment(item["started_at"]),
         "ended": _moment(item["ended_at"]),
-        "outcome": item["outcome"] or "lives",
+        "outcome": outcome_words(item, incidents),
         "steps": "none" if item["first_step"] is None else f"{item['first_step']} to {item['last_step']}",
         "resumed from": "the beginning" if item["resumed_from_step"] is None else f"step {item['resumed_from_step']}",
         "proof": item["resume_proof"] or "",
@@ -190,9 +195,9 @@ def _incident_row(item: Json) -> Json:
     }
 
 
-def _attempt_line(item: Json) -> str:
+def _attempt_line(item: Json, incidents: Sequence[Json]) -> str:
     """An attempt as a line of a list: a page is too narrow for a table with reasons."""
-    row = {name: _cell(value) for name, value in _attempt_row(item).items()}
+    row = {name: _cell(value) for name, value in _attempt_row(item, incidents).items()}
     until = f" to {row['ended'][11:]}" if row["ended"] else ""
     proof = f" (proof: {row['proof']})" if row["proof"] else ""
     times = item["restarts_in_place"]

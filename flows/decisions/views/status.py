@@ -11,8 +11,9 @@ from flows.decisions.policy import POLICY
 from flows.decisions.recovery.incarnations import by_attempt, incarnations
 from flows.decisions.recovery.straggler import slow_ranks_document
 from flows.decisions.text import age, timestamp
-from profiles.vocabulary import FINISHED, KnownBy, NodeAction
+from profiles.vocabulary import FINISHED, Action, KnownBy, NodeAction
 from workflows.labels import attempt_name
+from workflows.model.attempt import LIVING
 from workflows.model.checkpoints import durable_step, standing
 from workflows.model.records import (
     LASTING,
@@ -145,6 +146,20 @@ def ended_words(attempt: AttemptRecord) -> str:
     """That an attempt has ended, once: its launchers' own records, read at the end of the run, may tell of more."""
     heard = "no step was heard of" if attempt.last_step is None else f"last step heard of {attempt.last_step}"
     return f"attempt {attempt.number} ended: {attempt.outcome}, {heard}"
+
+
+def outcome_words(row: Json, incidents: Sequence[Json]) -> str:
+    """How an attempt ended; of one that has not been ended whether it lives, by the incidents that ended it."""
+    fatal = [
+        item
+        for item in troubles_of(incidents)
+        if item["attempt"] == row["number"]
+        and item["action"] not in (str(Action.RESTART_IN_PLACE), str(Action.NONE))
+        and item["signal"] not in tuple(map(str, LIVING))
+    ]
+    if row["outcome"] or not fatal:
+        return row["outcome"] or "lives"
+    return f"failed: {fatal[-1]['class'] or fatal[-1]['signal']}"
 
 
 def step_words(status: Json) -> str:

@@ -121,6 +121,26 @@ def test_what_is_cancelled_may_save_and_is_stopped(scene: Stage, served: Runner,
     assert served.told().count("driven by process") == 1, "nobody drives it again"
 
 
+def test_who_pauses_or_deletes_a_flow_run_is_told_that_training_goes_on(
+    scene: Stage, served: Runner, asking: Asking, name: str
+) -> None:
+    first = begun(scene, asking, name, LONGEST)
+    scene.at_step(5)
+    asking.pause(first)
+    until("the pause is ours", lambda: scene.story.paused, served.told)
+    until("its page says so", lambda: asking.flow_run(first)["state"]["name"] == "AutomationPaused", served.told)
+    asking.delete(first)
+
+    def next_one() -> list[str]:
+        mine = [one for one in asking.of_deployment() if f"run:{name}" in one["tags"]]
+        return [one["id"] for one in mine if one["id"] != first and one["state"]["type"] == "RUNNING"]
+
+    [second] = until("another flow run shows it", next_one, served.told)
+    scene.ledger.unpause(name)
+    untouched(scene)
+    assert asking.ended(second)["type"] == "COMPLETED"
+
+
 def test_requests_that_cannot_be_done_name_the_field(scene: Stage, served: Runner, asking: Asking) -> None:
     refused = asking.ask(mode="bold")
     assert refused.status_code == 409

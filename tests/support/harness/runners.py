@@ -144,6 +144,16 @@ class Asking:
         body = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
         self._client.post(f"/flow_runs/{identity}/set_state", json=body).raise_for_status()
 
+    def pause(self, identity: str) -> None:
+        """As the button of the pages does it."""
+        details = {"pause_timeout": "2100-01-01T00:00:00Z", "pause_reschedule": True, "pause_key": identity}
+        body = {"state": {"type": "PAUSED", "name": "Suspended", "state_details": details}}
+        self._client.post(f"/flow_runs/{identity}/set_state", json=body).raise_for_status()
+
+    def delete(self, identity: str) -> None:
+        """The same with Delete."""
+        self._client.delete(f"/flow_runs/{identity}").raise_for_status()
+
     def claimed(self, identity: str) -> None:
         """As a runner does it that dies next."""
         body = {"state": {"type": "PENDING", "name": "Pending"}}

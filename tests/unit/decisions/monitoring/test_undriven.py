@@ -16,6 +16,8 @@ from flows.decisions.monitoring.flow_runs import (
     Drive,
     Drop,
     FlowRunSnapshot,
+    Hold,
+    LetGo,
     Reopen,
     Tries,
     look_after,
@@ -109,6 +111,19 @@ def test_who_cancels_is_heard_once_and_the_run_keeps_a_driver_until_it_has_stopp
     assert moves(cancelled, runs=(driven,), working=frozenset({"f1"})) == [AskToStop("f1", "demo")]
     assert moves(cancelled, runs=(driven,), stop_requested=frozenset({"f1"})) == []
     assert [type(move) for move in moves(cancelled)] == [AskToStop, Drive]
+
+
+def test_who_pauses_is_heard_and_the_driver_works_on() -> None:
+    driven, paused = replace(LOST, lease=lease(10.0)), seen(Phase.PAUSED)
+    assert moves(paused, runs=(driven,), working=frozenset({"f1"})) == [Hold("f1", "demo")]
+    assert [type(move) for move in moves(paused)] == [Hold, Drive], "its driver is gone as well"
+
+
+def test_a_flow_run_that_was_deleted_lets_its_driver_go_and_the_run_gets_another() -> None:
+    driven = replace(LOST, lease=lease(10.0))
+    gone = frozenset({"f1", "f2"})
+    assert moves(runs=(driven,), working=frozenset({"f1"}), deleted=gone) == [LetGo("f1")]
+    assert [type(move) for move in moves()] == [Drive], "once the driver has let go"
 
 
 def test_a_driver_that_dies_again_and_again_is_started_ever_later() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
@@ -152,6 +154,17 @@ def test_the_loss_curve_shows_what_was_rolled_back() -> None:
 def test_thinned_steps_are_not_summed_up() -> None:
     text = page(replace(GROUND, all_steps=False))
     assert "`primus report demo` says where every second went." in text
+
+
+def test_a_question_leads_to_the_form_with_everything_but_why_filled_in() -> None:
+    form = "http://127.0.0.1/v2/deployments/deployment/1/run"
+    sheets = {sheet.key: str(sheet.data) for sheet in page_of(RESOLVED, replace(GROUND, form=form)).sheets}
+    for text in (sheets[approval_key(ASKED.id)], sheets["run-demo"]):
+        links = re.findall(r"\]\((\S+)\?parameters=(\S+)\)", text)
+        assert [(address, json.loads(unquote(filled))) for address, filled in links] == [
+            (form, {"approval": ASKED.id, "answer": answer, "why": ""}) for answer in ("approve", "deny")
+        ]
+        assert "Quick run" not in text
 
 
 def test_nodes_with_trouble_stand_first() -> None:

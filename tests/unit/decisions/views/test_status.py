@@ -16,7 +16,7 @@ from flows.decisions.accounting.report import goodput_of, report_of
 from flows.decisions.node_tests.grading.standing import NodeStanding
 from flows.decisions.views.fleet import FleetNode, Schedulability
 from flows.decisions.views.run_page import moments, page_of
-from flows.decisions.views.status import Surroundings, ended_words, incident_row, node_rows, status_of
+from flows.decisions.views.status import Surroundings, ended_words, incident_row, node_rows, outcome_words, status_of
 from flows.pages.run import run_page
 from profiles.cluster import Endpoints
 from profiles.resolve import Resolved
@@ -104,6 +104,26 @@ def test_a_drill_is_told_in_words() -> None:
     assert not re.search(r"[{}\[\]]|None|True", told)
     asleep = drill_text({"fault": "corrupt-checkpoint:newest", "recovered": None, "why": "nothing is expected"})
     assert asleep == "corrupt-checkpoint:newest: nothing is expected"
+
+
+@pytest.mark.parametrize(
+    ("signal", "action", "word"),
+    [
+        ("node-not-ready", None, "failed: node_lost"),
+        ("node-not-ready", Action.ASK, "failed: node_lost"),
+        ("rank-failed", Action.RESTART_IN_PLACE, "lives"),
+        ("observer-away", Action.NONE, "lives"),
+        ("slow-rank", Action.NONE, "lives"),
+    ],
+)
+def test_an_attempt_that_is_dead_does_not_live(signal: str, action: Action | None, word: str) -> None:
+    seen = noted(0, signal, fault_class=FaultClass.NODE_LOST, action=action)
+    whole = replace(story(FIRST), incidents=(seen,))
+    [attempt] = [s for s in page_of(RESOLVED, PageGround(whole, {}, 90.0)).sheets if s.key == "run-demo-1-attempts"]
+    assert isinstance(attempt.data, list)
+    assert attempt.data[0]["outcome"] == word
+    ended = replace(FIRST, ended_at=9.0, outcome="hang")
+    assert outcome_words(status_of(story(ended), RESOLVED, Surroundings(now=9.0))["attempts"][0], []) == "hang"
 
 
 def test_a_nodes_record_has_no_errors_of_the_program() -> None:

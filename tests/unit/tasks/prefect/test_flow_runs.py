@@ -14,6 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Paused
 
 from profiles.errors import NotFound, Unavailable
 from profiles.vocabulary import RunState
@@ -58,6 +59,46 @@ def test_what_is_asked_is_claimed_once_and_concluded(server: FlowRuns) -> None:
     state = server.read(identity).state
     assert state is not None
     assert (state.name, state.message) == ("Failed", "the budget is spent")
+
+
+def test_what_is_paused_is_still_seen_and_goes_on_under_a_name_that_says_why(server: FlowRuns) -> None:
+    identity = server.create("demo", "asked for")
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(UUID(identity), Paused(), force=True)
+    assert [one.phase for one in server.open()] == [Phase.PAUSED]
+    server.goes_on(identity, "AutomationPaused", "training goes on")
+    assert [one.phase for one in server.open()] == [Phase.RUNNING]
+    state = server.read(identity).state
+    assert state is not None
+    assert (state.name, state.message) == ("AutomationPaused", "training goes on")
+    assert not server.is_deleted(identity)
+    with get_client(sync_client=True) as client:
+        client.delete_flow_run(UUID(identity))
+    assert server.is_deleted(identity)
+    assert server.create("demo", "asked for") != identity, "its run gets another one"
+
+
+class OneList:
+    """A server with flow runs that ended well, the newest first, and none that were skipped."""
+
+    def __init__(self, well: list[bool]) -> None:
+        self.well = [SimpleNamespace(id=uuid4(), auto_scheduled=scheduled) for scheduled in well]
+        self.deleted: list[UUID] = []
+
+    def read_flow_runs(self, *, flow_run_filter: Any, offset: int, **_: Any) -> list[Any]:
+        return self.well[offset:] if flow_run_filter.state.type is not None else []
+
+    def delete_flow_run(self, flow_run: UUID) -> None:
+        self.deleted.append(flow_run)
+
+
+def test_of_what_a_timetable_starts_each_minute_the_newest_and_what_a_person_asked_for_stay() -> None:
+    kept = OneList([True, True, True, False, True])
+    client: Any = kept
+    FlowRuns(client).tidy(str(uuid4()), 2)
+    assert kept.deleted == [kept.well[2].id, kept.well[4].id]
+    assert Offer("monitor", "c", {}, "m", "d", timetables=(Timetable("each-minute", "* * * * *"),)).often
+    assert not Offer("report", "c", {}, "m", "d", timetables=(Timetable("weekly", "0 6 * * 1"),)).often
 
 
 def test_a_flow_run_belongs_to_a_run_until_it_leaves_it(server: FlowRuns) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from prefect import flow
@@ -25,7 +25,7 @@ from profiles.loading.load import load_cluster, load_run, resolve
 from profiles.vocabulary import RunState
 from tasks.context import session
 from tasks.ledger.ledger import Ledger
-from tasks.prefect.run_page import RunPages, Steps, Writer
+from tasks.prefect.run_page import PAUSED_NAME, WAITING_NAME, RunPages, Steps, Writer
 from tasks.settings import Settings
 from tests.support.builders.ledgers import an_attempt, an_incident, driven
 from tests.support.harness.stages import Stage, stage, succeeded
@@ -82,6 +82,36 @@ def test_a_flow_run_shows_the_run_and_writes_the_same_artifacts_over(
     assert "data:image/svg+xml" in str(second[f"run-{run}"].data)
     told = [text for text in caplog.messages if text.startswith("attempt")]
     assert told == [f"attempt {number} begins on nodes that the scheduler chooses: first" for number in (1, 2)]
+
+
+def test_a_run_that_waits_for_a_person_is_not_shown_as_any_other_that_runs(prefect_server: str, own: Ledger) -> None:
+    run = f"r-{uuid4().hex[:8]}"
+    fencing = driven(own, run)
+    writer = Writer(lambda ground: page_of(RESOLVED, ground), moments, StepTimes)
+    names: list[str | None] = []
+
+    @flow
+    async def waits() -> None:
+        pages = RunPages(own, run, str(flow_run.id), writer)
+        with get_client(sync_client=True) as client:
+
+            def look() -> None:
+                pages.update(lambda text: None)
+                state = client.read_flow_run(UUID(str(flow_run.id))).state
+                names.append(None if state is None else state.name)
+
+            own.set_run_state(run, fencing, RunState.RUNNING, "attempt 1 makes progress")
+            look()
+            own.set_run_state(run, fencing, RunState.WAITING_FOR_APPROVAL, "take node-1 out?")
+            look()
+            own.set_run_state(run, fencing, RunState.RUNNING, "attempt 1 makes progress")
+            look()
+            own.pause(run, "fabric work")
+            look()
+        pages.close()
+
+    asyncio.run(waits())  # pyright: ignore[reportUnknownArgumentType]
+    assert names == ["Running", WAITING_NAME, "Running", PAUSED_NAME]
 
 
 def test_a_driver_that_comes_back_goes_on_with_the_artifacts_that_are_there(prefect_server: str, own: Ledger) -> None:
@@ -189,6 +219,9 @@ def test_only_what_differs_is_written(own: Ledger, monkeypatch: pytest.MonkeyPat
         def put(self, flow_run: str, sheet: Sheet, known: str) -> str:
             put.append(f"{sheet.key}:{known}")
             return f"id of {sheet.key}"
+
+        def form(self, deployment: str) -> str:
+            return ""
 
         def close(self) -> None:
             pass
