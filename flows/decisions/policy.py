@@ -64,6 +64,9 @@ class FaultPolicy:
     optional: bool = False
     """The training goes on by itself: where a limit or a question forbids the move it is left alone, never ended. A
     move of this kind uses no budget."""
+    needs_change: bool = False
+    """The same start again, with nothing changed, undone or waited for, meets the same: what we do about it is more
+    than that (another checkpoint, a wait, a look), or hardly more."""
     ends_whatever_the_odds: bool = False
     """Where the action is to give up, no chance of success changes that: another attempt would overwrite good steps."""
     saves_before_leaving: bool = False
@@ -159,7 +162,7 @@ POLICY: Mapping[FaultClass, FaultPolicy] = {
     ),
     F.HOST_OOM: FaultPolicy(
         Action.NEW_ATTEMPT, RetryPrior(0.40, 4), retry_helps=True, nodes="none", repeats_are_code=False,
-        advice="give the pod more memory or use fewer data loader workers", tries=1,
+        advice="give the pod more memory or use fewer data loader workers", tries=1, needs_change=True,
     ),
     F.STORAGE: FaultPolicy(
         Action.NEW_ATTEMPT, RetryPrior(0.65, 4), retry_helps=True, nodes="none", repeats_are_code=False,
@@ -172,7 +175,7 @@ POLICY: Mapping[FaultClass, FaultPolicy] = {
     ),
     F.CHECKPOINT_CORRUPT: FaultPolicy(
         Action.ROLL_BACK, RetryPrior(0.85, 4), retry_helps=True, nodes="none", repeats_are_code=False,
-        advice="name a good checkpoint or start the run anew",
+        advice="name a good checkpoint or start the run anew", needs_change=True,
     ),
     F.CHECKPOINT_MISMATCH: FaultPolicy(
         Action.GIVE_UP, RetryPrior(0.02, 20), retry_helps=False, nodes="none", repeats_are_code=True,
@@ -195,13 +198,13 @@ POLICY: Mapping[FaultClass, FaultPolicy] = {
     ),
     F.DATA: FaultPolicy(
         Action.NEW_ATTEMPT, RetryPrior(0.30, 4), retry_helps=True, nodes="none", repeats_are_code=True,
-        advice="look at the data that is named", tries=1,
+        advice="look at the data that is named", tries=1, needs_change=True,
         exception_blames_code=True, lone_rank="always",
         may_be_optional_part=True, log_odds_after_steps=0.5,
     ),
     F.NUMERIC: FaultPolicy(
         Action.ROLL_BACK, RetryPrior(0.60, 4), retry_helps=True, nodes="none", repeats_are_code=False,
-        advice="lower the learning rate, skip the batch, or test for bad chips",
+        advice="lower the learning rate, skip the batch, or test for bad chips", needs_change=True,
         several_owners=True, may_be_code=True, lone_rank="where-others-suffered",
         failed_check=FailedCheck(
             3, NodeAction.QUARANTINE, True,
@@ -225,7 +228,7 @@ POLICY: Mapping[FaultClass, FaultPolicy] = {
     ),
     F.SCHEDULING: FaultPolicy(
         Action.WAIT, RetryPrior(0.60, 4), retry_helps=True, nodes="none", repeats_are_code=False,
-        advice="free nodes, raise the quota, or ask for fewer nodes",
+        advice="free nodes, raise the quota, or ask for fewer nodes", needs_change=True,
         interrupts_training=False, blames_nobody=True,
         failed_check=FailedCheck(
             11, NodeAction.REPAIR, False,
@@ -293,7 +296,7 @@ POLICY: Mapping[FaultClass, FaultPolicy] = {
     ),
     F.NONE: FaultPolicy(
         Action.NONE, RetryPrior(0.95, 8), retry_helps=True, nodes="none", repeats_are_code=False,
-        advice="", wait_seconds=5.0,
+        advice="", wait_seconds=5.0, needs_change=True,
         interrupts_training=False, blames_nobody=True,
     ),
 }
@@ -301,6 +304,7 @@ POLICY: Mapping[FaultClass, FaultPolicy] = {
 
 AMBIGUOUS = replace(
     POLICY[F.GPU_DRIVER],
+    needs_change=True,
     advice="the same rank's node again: test it; other nodes: look at the newest kernel or index code",
 )
 """Of a memory fault of a GPU two in three are the program's, the third is the machine's: one more try is worth it."""
@@ -311,6 +315,8 @@ BY_RULE: Mapping[str, FaultPolicy] = {
     "cuda-kernel-fault": AMBIGUOUS,
     "xid-application": AMBIGUOUS,
     "xid-application-stopped": AMBIGUOUS,
+    "desync-report": replace(POLICY[F.HANG], needs_change=True),
+    "desync-never-joined": replace(POLICY[F.HANG], needs_change=True),
     "signal-node-cordoned": replace(POLICY[F.PREEMPTED], optional=True),
     "signal-straggler": replace(POLICY[F.STRAGGLER], action=Action.NEW_ATTEMPT, tries=3, optional=True),
     "launcher-ended-early": replace(POLICY[F.CONFIG], action=Action.NEW_ATTEMPT, retry_helps=True),
@@ -326,7 +332,7 @@ BY_RULE: Mapping[str, FaultPolicy] = {
             retracted_by="end-of-training",
         ),
     ),
-    "disk-full": replace(POLICY[F.STORAGE], tries=1, wait_seconds=15.0),
+    "disk-full": replace(POLICY[F.STORAGE], tries=1, wait_seconds=15.0, needs_change=True),
 }
 """Where the strongest rule says more about what to do than its class."""
 

@@ -104,9 +104,9 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         nodes=nodes,
         avoid=unfit(evidence),
         node_suspect=suspect(weighed, culprits),
-        retry_helps=policy.retry_helps,
+        retry_helps=policy.retry_helps and not policy.needs_change,
         advice=(strongest.advice if strongest else "") or policy.advice,
-        why=_why(weighed, gang),
+        why=_why(weighed, gang, evidence),
     )
 
 
@@ -152,10 +152,10 @@ def _step(evidence: Evidence, gang: Gang) -> int | None:
     return max(known) if known else evidence.resume_step
 
 
-def _why(weighed: Weighing, gang: Gang) -> str:
+def _why(weighed: Weighing, gang: Gang, evidence: Evidence) -> str:
     if not weighed.telling:
         hint = f"; the nearest is {weighed.alternatives[0][0]}" if weighed.alternatives else ""
-        return f"the evidence is not enough for a diagnosis{hint}"
+        return f"{_failed_first(gang, evidence)}the evidence is not enough for a diagnosis{hint}"
     strongest = f"{weighed.telling[0].text[:200]} [{weighed.telling[0].rule}]"
     past = next((clue.text for clue in weighed.telling if clue.rule.startswith("history-")), "")
     suffered = len(gang.victims)
@@ -168,6 +168,20 @@ def _why(weighed: Weighing, gang: Gang) -> str:
         )
         if part
     )
+
+
+def _failed_first(gang: Gang, evidence: Evidence) -> str:
+    """Who failed first and how, with the last it said; "" where the incident knows of no end."""
+    first = gang.first
+    record = next((item for item in evidence.terminations if first is not None and first in item.ranks), None)
+    if first is None or record is None:
+        return ""
+    who = " ".join(
+        part for part in (record.role, f"rank {first.rank}", f"on {record.node}" if record.node else "") if part
+    )
+    how = f"by signal {first.signal}" if first.signal is not None else f"with exit code {first.exit_code}"
+    said = next((text.strip()[:200] for text in reversed(first.last_lines) if text.strip()), "")
+    return f"{who} ended first, {how}" + (f", after it printed: {said}; " if said else "; ")
 
 
 def unopposed(weighed: Weighing) -> Weighing:

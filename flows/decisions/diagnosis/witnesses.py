@@ -81,6 +81,8 @@ SIGNAL_NUMBERS: dict[int, tuple[FaultClass, float, str]] = {
 
 UNTOLD_CRASH = 0.5
 """A launcher of somebody else's reports a crash: where it happened would stand in lines beside it."""
+UNTOLD_CODE = 0.2
+"""An exit code of which nobody knows what it means: it stands with the incident, and decides nothing."""
 UNTOLD_MEMORY = 0.3
 """That the kernel's OOM killer did it, of a SIGKILL of which nothing says who sent it. Of 33 killed processes of the
 corpus that nothing explained, experts thought of memory in 27, and of memory first in none: an alternative."""
@@ -259,7 +261,11 @@ def _rank_end(record: Termination, end: RankEnd) -> Iterator[Clue]:
         yield Clue(F.HOST_OOM, 0.95, f"{about.text}: killed because memory ran out", "exit-oom", "rank", record.node,
                    end.rank, end.at, supersedes=("process_killed", "signal-9"))  # fmt: skip
         return
-    yield from _exit(end.exit_code, end.signal, about)
+    told = tuple(_exit(end.exit_code, end.signal, about))
+    yield from told
+    if not told and end.exit_code:
+        text = f"{about.text}: exit code {end.exit_code}"
+        yield replace(about, weight=UNTOLD_CODE, text=text, rule="exit-code", echo=True)
 
 
 def exit_clue(end: Exit) -> Clue:

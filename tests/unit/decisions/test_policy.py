@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from flows.decisions.accounting.advice import NO_FAILURE_CLASSES
 from flows.decisions.diagnosis.clues import GPU_CONSEQUENCES
+from flows.decisions.diagnosis.diagnose import diagnose
+from flows.decisions.diagnosis.selection import evidence_of
 from flows.decisions.node_tests.actions import OTHERWISE, TABLE, consequence_of
 from flows.decisions.policy import BY_RULE, POLICY, FaultPolicy, RetryPrior, policy_of
 from flows.decisions.recovery.odds import Tally, chance
@@ -144,3 +146,19 @@ def test_no_other_module_of_flows_or_tasks_lists_classes() -> None:
         if (lines := list(lists_of_classes(ast.parse(path.read_text(encoding="utf-8")))))
     }
     assert list(lists) == ["flows/decisions/policy.py"], lists
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: [Errno 28] No space left on device",
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.",
+    ],
+)
+def test_the_same_start_again_does_not_help_where_something_must_change_first(line: str) -> None:
+    assert not diagnose(evidence_of([("a.log", (line,))])).retry_helps
+    assert diagnose(
+        evidence_of([("a.log", ("NVRM: Xid (PCI:0000:5d:00): 79, GPU has fallen off the bus.",))])
+    ).retry_helps

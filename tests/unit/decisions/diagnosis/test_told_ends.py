@@ -103,3 +103,22 @@ def test_no_line_is_an_end_that_is_none(text: str, cut: int) -> None:
     whole = line(KILLED)
     found: list[Any] = [end_of(text), end_of(whole[:cut] + text), end_of(text + whole)]
     assert all(one is None or isinstance(one, RankEnd) for one in found)
+
+
+def role(name: str, end: RankEnd) -> Termination:
+    return replace(record(end, f"demo-a1-{name}-0", f"node-{end.rank}"), role=name)
+
+
+def test_who_failed_first_is_told_with_its_role_and_its_code() -> None:
+    """A worker's code that nobody knows; a parameter server whose end the others only notice."""
+    seven = role("worker", RankEnd(3, 0, 100.0, 7, last_step=5, last_lines=["bye"]))
+    found = diagnose(Evidence(Signal.POD_FAILED, "demo", 1, 101.0, terminations=(seven, role("chief", ASKED))))
+    assert (found.fault_class, found.first_failing_rank) == (FaultClass.UNKNOWN, 3)
+    assert found.why.startswith("worker rank 3 on node-3 ended first, with exit code 7, after it printed: bye; ")
+    assert [clue.text for clue in found.evidence] == ["rank 3 on node-3: exit code 7"]
+    server = role("ps", RankEnd(2, 0, 99.0, 1, last_step=5, last_lines=["serving"]))
+    reset = ["ConnectionResetError: [Errno 104] Connection reset by peer"]
+    others = (role("worker", replace(FELL, last_lines=reset)), role("chief", replace(FELL, rank=0, last_lines=reset)))
+    found = diagnose(Evidence(Signal.POD_FAILED, "demo", 1, 101.0, terminations=(server, *others)))
+    assert found.why.startswith("ps rank 2 on node-2 ended first, with exit code 1")
+    assert not {0, 1} & {rank for _, rank in found.culprits}
