@@ -11,9 +11,11 @@ from flows.decisions.recovery.resume_rule import (
     fall_back_past,
     lineage,
     prove_resume,
+    resume_proof,
     roll_back_before_nan,
     tighter,
 )
+from profiles.loading.load import load_run
 from profiles.run import CheckpointPolicy
 from profiles.vocabulary import VerdictWord
 from tests.support.cases.rows import rows
@@ -105,3 +107,15 @@ def test_proof_of_resume(resumed: int | None, first: int | None, policy: str, ve
     found, why = prove_resume(resumed, first, CheckpointPolicy(first_step_after_resume=policy))  # type: ignore[arg-type]
     assert found is verdict
     assert why
+
+
+@pytest.mark.parametrize(
+    ("resumed", "first", "proof"),
+    [(20, 21, VerdictWord.PASS), (20, 1, VerdictWord.FAIL), (20, None, None), (None, 1, None)],
+)
+@pytest.mark.parametrize("outcome", [None, "succeeded", "node_lost", "stopped"])
+def test_every_resume_has_its_proof_however_it_ended(
+    resumed: int | None, first: int | None, proof: VerdictWord | None, outcome: str | None
+) -> None:
+    attempt = AttemptRecord("r", 2, 1.0, "w", resumed_from_step=resumed, first_step=first, outcome=outcome)
+    assert resume_proof(attempt, load_run("demo")) is proof

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from flows.decisions.diagnosis.diagnose import Diagnosis
+from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.odds import Tally
 from flows.decisions.recovery.resume_rule import CheckpointRule
 from flows.decisions.recovery.situation import situation, with_experience
@@ -64,6 +68,16 @@ def test_only_checkpoints_that_no_look_called_bad_are_usable_and_the_newest_look
     facts = evidence(choice=ResumeChoice("/c/20", 20, looked, "pass", ""))
     found = situation(RESOLVED, story(attempt(1), checkpoints=checkpoints), facts, 300.0, BRAKE, 0.0)
     assert found.checkpoints == ((10, "/c/10"),)
+
+
+def test_after_an_unreadable_checkpoint_the_one_that_was_given_is_gone_past_also_without_its_workflow() -> None:
+    given = attempt(2, resumed_from_step=30, resume_path="/c/30")
+    saves = tuple(saved(step) for step in (10, 20, 30))
+    found = situation(RESOLVED, story(attempt(1), given, checkpoints=saves), evidence(), 300.0, BRAKE, 0.0)
+    diagnosis = Diagnosis(FaultClass.CHECKPOINT_CORRUPT, 0.9, why="it is cut off")
+    decided = decide(diagnosis, replace(found, mode=Mode.ACT))
+    assert (decided.action, decided.max_resume_step, decided.exclude_checkpoints) == (Action.ROLL_BACK, 20, ("/c/30",))
+    assert "step 20, the next one older than /c/30" in decided.why
 
 
 def test_after_a_roll_back_the_old_lineage_is_out() -> None:
