@@ -15,11 +15,11 @@ from tasks.ledger.ledger import Ledger
 from tests.support.harness.consoles import Console, console
 from tests.support.harness.many_runs import cause_kill
 from tests.support.running.waiting import until
-from tests.support.servers.browser_checks import shoot
+from tests.support.servers.browser_checks import shoot, window
 from tests.support.servers.prefect_servers import give_database
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.story
 pytest_plugins = ["tests.support.servers.browsers"]
@@ -42,6 +42,19 @@ def page(browser_page: Page) -> Page:
     browser_page.set_default_timeout(PATIENCE_MS)
     browser_page.set_viewport_size({"width": 1280, "height": 1500})
     return browser_page
+
+
+def test_the_newer_pages_ask_no_other_machine(served: Console, browser: Browser) -> None:
+    ui = str(served.api.base_url).removesuffix("/").removesuffix("/api")
+    refused: list[str] = []
+    with window(browser, policy=True) as page:
+        page.on("console", lambda told: refused.append(told.text) if "Content Security Policy" in told.text else None)
+        page.goto(f"{ui}/v2/dashboard", timeout=PATIENCE_MS)
+        page.get_by_role("link", name="Deployments").first.wait_for(timeout=PATIENCE_MS)
+        page.wait_for_load_state("networkidle", timeout=PATIENCE_MS)
+        page.goto(f"{ui}/v2/deployments", timeout=PATIENCE_MS)
+        page.get_by_text("local-demo").first.wait_for(timeout=PATIENCE_MS)
+    assert any("Connecting to" in one for one in refused), f"the page tried it, and its policy forbade it: {refused}"
 
 
 def form(page: Page, served: Console, deployment: str) -> None:

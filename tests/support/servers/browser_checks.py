@@ -46,9 +46,16 @@ def missing_browser() -> str:
 
 
 @contextmanager
-def window(browser: Browser, size: tuple[int, int] = WIDE, scheme: Any = "light") -> Generator[Page]:
-    """A page of this size and colour scheme; whatever it asks of another machine fails the test."""
-    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, bypass_csp=True)
+def window(
+    browser: Browser, size: tuple[int, int] = WIDE, scheme: Any = "light", *, policy: bool = False
+) -> Generator[Page]:
+    """A page of this size and colour scheme; whatever it asks of another machine fails the test.
+
+    With `policy` what a page may do is what its server's header says, as for people; axe needs more.
+    """
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, bypass_csp=not policy
+    )
     asked = _kept_local(context)
     try:
         yield context.new_page()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from prefect.server.database.configurations import AioSqliteConfiguration
 from sqlalchemy.exc import OperationalError
 
-from tasks.prefect.embedded_server import QueuedSqlite
+from tasks.prefect.embedded_server import OwnServerOnly, QueuedSqlite, policy
 
 COUNT, ADD = sa.text("SELECT count(*) FROM t"), sa.text("INSERT INTO t VALUES (1)")
 
@@ -92,3 +92,25 @@ def test_a_turn_is_given_back_by_whoever_fails(tmp_path: Path) -> None:
         await engine.dispose()
 
     asyncio.run(failing())
+
+
+def test_every_answer_of_the_pages_says_that_a_browser_asks_this_server_alone() -> None:
+    text = policy("http://127.0.0.1:4200/api")
+    assert "http://127.0.0.1:4200 ws://127.0.0.1:4200" in text
+    assert [word for word in text.split() if "://" in word and "127.0.0.1:4200" not in word] == []
+    assert "*" not in text
+    sent: list[Any] = []
+
+    async def pages(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    asyncio.run(OwnServerOnly(pages, text)({"type": "http"}, receive, send))
+    assert sent[0]["headers"] == [(b"content-type", b"text/html"), (b"content-security-policy", text.encode())]
+    assert sent[1] == {"type": "http.response.body", "body": b""}
