@@ -29,6 +29,8 @@ def collect(*, dry_run: DryRun = False, as_json: AsJson = False) -> int:
     settings = Settings.from_environment(os.environ)
     found = list(surplus(open_ledger(), settings.home))
     runs = list(dict.fromkeys(one.run for one in found if one.run))
+    if not dry_run:
+        note_act("", "gc", f"{len(found)} files and folders are removed, {_size(sum(one.bytes for one in found))}")
     return _done(found, "gc", runs, dry_run=dry_run, as_json=as_json)
 
 

@@ -153,6 +153,7 @@ ACTS: list[tuple[str, str, str]] = [
     ("up", "", "act up"),
     ("down", "", "act down"),
     ("automations --apply", "", "act automations"),
+    ("gc", "", "act gc"),
     ("workflow run {home}/hello.yaml", PEOPLE, "act workflow run hello"),
 ]
 """Command line, run (or people of a cluster) that it is written about, beginning of the line: kind and subject."""
