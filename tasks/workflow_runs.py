@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from profiles.errors import Conflict, NotFound, ProfileError, Refused, Unavailable
@@ -129,6 +130,59 @@ def _changes(cluster: Cluster, name: str) -> Iterator[Manifest]:
     if current is None:
         raise NotFound(f"workflow {name} was deleted while it was watched")
     yield current
+
+
+@dataclass(frozen=True)
+class StepPod:
+    """The pod of one step, as long as it is there."""
+
+    name: str
+    step: str
+    """The step's name as the tree shows it."""
+    node: str
+    """Its full name in the workflow: `hello[0].say(1)`."""
+    phase: str
+    """The step's, not the pod's."""
+
+
+def pods_of(cluster: Cluster, workflow: Manifest) -> list[StepPod]:
+    """The pods of a workflow's steps, in the order in which they began; `status.nodes` must be unpacked.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    nodes = as_map(as_map(workflow.get("status")).get("nodes"))
+    found: list[tuple[str, StepPod]] = []
+    for pod in cluster.list("Pod", {WORKFLOW_LABEL: workflow["metadata"]["name"]}):
+        node = as_map(nodes.get(str(as_map(pod["metadata"].get("annotations")).get(NODE_ID, ""))))
+        if node:
+            shown, full, phase = str(node.get("displayName") or ""), str(node["name"]), str(node.get("phase") or "")
+            found.append((str(node.get("startedAt") or ""), StepPod(pod["metadata"]["name"], shown, full, phase)))
+    return [pod for _, pod in sorted(found, key=lambda pair: (pair[0], pair[1].node))]
+
+
+WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
+NODE_ID = "workflows.argoproj.io/node-id"
+
+
+def log_of(cluster: Cluster, pod: str, tail_lines: int | None = None) -> str:
+    """What the step in a pod printed; a sentence where nobody can tell any more."""
+    try:
+        return cluster.logs(pod, "main", tail_lines=tail_lines)
+    except (NotFound, Refused, Unavailable) as error:
+        return f"(its output cannot be read: {error})"
+
+
+def waits_of(workflow: Manifest) -> list[str]:
+    """Which steps have a pod that cannot begin, and why; `status.nodes` must be unpacked."""
+    nodes = as_map(as_map(workflow.get("status")).get("nodes")).values()
+    waiting = [node for node in nodes if node.get("type") == "Pod" and node.get("phase") == "Pending"]
+    told = [(str(node.get("displayName")), " ".join(str(node.get("message") or "").split())) for node in waiting]
+    return [f"step {name} waits: {why}" for name, why in told if why and not why.startswith(_BEGINNINGS)]
+
+
+_BEGINNINGS = ("PodInitializing", "ContainerCreating")
+"""What every pod waits for a moment."""
 
 
 def phase_of(manifest: Manifest) -> str:

@@ -105,6 +105,11 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
     "workflow": {
         "Commands": {
             "run": _act("workflow", "Submit a workflow, watch it, show its tree."),
+            "list": _of("workflow", "The workflows of a cluster, the newest last."),
+            "show": _of("workflow", "Its tree, why it waits, what failed steps printed."),
+            "logs": _of("workflow", "What its steps printed."),
+            "stop": _act("workflow", "End it; exit handlers still run."),
+            "delete": _act("workflow", "Delete it with its pods, logs and artifacts."),
         }
     },
     "health": {

@@ -1,4 +1,4 @@
-"""`primus workflow run`: any Argo Workflow, submitted, watched and shown as a tree of its nodes.
+"""`primus workflow`: any Argo Workflow, submitted, watched and shown as a tree; those of a cluster listed, read, ended.
 
 The lines of the tree (phases, times, messages, outputs) are computed from the workflow's status alone.
 """
@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,12 +29,16 @@ from tasks.cluster import Cluster, Manifest
 from tasks.clusters import open_cluster
 from tasks.settings import Settings, localised
 from tasks.workflow_runs import (
+    ENDED,
     check_workflow,
     follow_workflow,
     in_the_only_namespace,
+    log_of,
     phase_of,
+    pods_of,
     read_workflow,
     submit_workflow,
+    waits_of,
     with_name,
     with_parameters,
 )
@@ -60,6 +65,10 @@ MARKS = {
 VALUE_LIMIT = 100
 """Characters of an output that a line shows; `--json` has all of it."""
 
+TAIL_LINES = 20
+"""Of the output of a failed step; `primus workflow logs` shows all."""
+RESULT_LIMIT_BYTES = 256 * 1024
+"""Of a longer result, Argo and the embedded cluster keep this much of its end."""
 REDRAWS_PER_SECOND = 4
 
 
@@ -136,7 +145,7 @@ def run_workflow(options: RunOptions) -> int:
     if options.as_json:
         out_json(found)
     else:
-        out("\n".join(tree_lines(found["status"], name, time.time())))
+        out("\n".join([*tree_lines(found["status"], name, time.time()), *failed_output(cluster, found)]))
     return GOOD if phase_of(found) == "Succeeded" else FAILED
 
 
@@ -181,10 +190,17 @@ def _view(name: str) -> Generator[View]:
 
 
 class _NoTree:
-    """Shows nothing: standard error is no terminal."""
+    """Tells a line of each step that cannot begin: standard error is no terminal, and nobody would see why it waits."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
 
     def show(self, found: Manifest) -> None:
-        """Nothing."""
+        """Tell what is new."""
+        for line in waits_of(found):
+            if line not in self._told:
+                self._told.add(line)
+                say(line)
 
 
 class _LiveTree:
@@ -206,7 +222,21 @@ class _LiveTree:
         size = shutil.get_terminal_size()
         room = max(3, size.lines - 2)
         visible = lines if len(lines) <= room else [lines[0], f"… {len(lines) - room + 1} lines", *lines[2 - room :]]
-        return Text("\n".join(line[: size.columns] for line in visible))
+        return Text("\n".join(visible))
+
+
+def folded(line: str, columns: int) -> list[str]:
+    """A line as several where the screen is narrower: why a step waits or failed is never cut off."""
+    return textwrap.wrap(line, columns, subsequent_indent="      ", break_on_hyphens=False) or [""]
+
+
+def failed_output(cluster: Cluster, found: Manifest) -> Iterator[str]:
+    """The last lines that each step printed which failed."""
+    for pod in pods_of(cluster, found) if phase_of(found) in ("Failed", "Error") else ():
+        if pod.phase in ("Failed", "Error"):
+            lines = log_of(cluster, pod.name, TAIL_LINES).splitlines()
+            yield f"── {pod.node} printed {'last:' if lines else 'nothing'}"
+            yield from (f"   {line}" for line in lines)
 
 
 @dataclass
@@ -258,7 +288,8 @@ def output_lines(node: Mapping[str, Any], prefix: str = "") -> list[str]:
     outputs: Json = node.get("outputs") or {}
     lines: list[str] = []
     if outputs.get("result"):
-        lines.append(f"{prefix}result: {_short(outputs['result'])}")
+        cut = " (only its last 256 KiB)" if len(str(outputs["result"]).encode()) >= RESULT_LIMIT_BYTES else ""
+        lines.append(f"{prefix}result: {_short(outputs['result'])}{cut}")
     for item in outputs.get("parameters") or ():
         if "value" in item:
             lines.append(f"{prefix}{item['name']}: {_short(item['value'])}")
@@ -329,3 +360,125 @@ def _parents(nodes: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
             yield key, max(above)[1]
         elif node.get("boundaryID"):
             yield key, str(node["boundaryID"])
+
+
+Name = Annotated[str, typer.Argument(help="Name of the workflow.")]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A cluster, and its name for people."""
+
+    cluster: Cluster
+    name: str
+    people: str
+
+    def workflow(self, name: str) -> Manifest:
+        """The workflow of that name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        found = self.cluster.get("Workflow", name)
+        if found is None:
+            raise NotFound(f"there is no workflow {name} on {self.name}; primus workflow list shows which are")
+        return unpacked(found)
+
+
+def _place(cluster: str) -> _Place:
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(cluster or settings.cluster), settings.home)
+    return _Place(open_cluster(profile, settings.home), profile.name, people_of(profile.name))
+
+
+@workflow_app.command("list")
+def workflow_list(cluster: ClusterName = "", as_json: AsJson = False) -> int:
+    """The workflows of a cluster with phase and message, the newest last.
+
+    Example: primus workflow list --cluster training
+    """
+    place = _place(cluster)
+    found = sorted(place.cluster.list("Workflow"), key=lambda one: str(one["metadata"].get("creationTimestamp")))
+    if as_json:
+        out_json(found)
+        return GOOD
+    for one in found:
+        status: dict[str, Any] = one.get("status") or {}
+        words = (one["metadata"]["name"], phase_of(one) or "Pending", str(status.get("startedAt") or "")[:19])
+        out("  ".join([*(word for word in words if word), " ".join(str(status.get("message") or "").split())]).rstrip())
+    if not found:
+        say(f"no workflow on {place.name}")
+    return GOOD
+
+
+@workflow_app.command("show")
+def workflow_show(name: Name, cluster: ClusterName = "", as_json: AsJson = False) -> int:
+    """A workflow as a tree of its steps, with why it waits and the last lines of what failed.
+
+    Example: primus workflow show hello-x2v4b
+    """
+    place = _place(cluster)
+    found = place.workflow(name)
+    if as_json:
+        out_json(found)
+        return GOOD
+    out("\n".join([*tree_lines(found.get("status") or {}, name, time.time()), *failed_output(place.cluster, found)]))
+    return GOOD
+
+
+@workflow_app.command("logs")
+def workflow_logs(
+    name: Name,
+    step: Annotated[str, typer.Option("--step", help="Only steps of this name; else all that have a pod.")] = "",
+    cluster: ClusterName = "",
+) -> int:
+    """What the steps of a workflow printed, as long as their pods are there.
+
+    Example: primus workflow logs hello-x2v4b --step build
+    """
+    place = _place(cluster)
+    pods = [pod for pod in pods_of(place.cluster, place.workflow(name)) if not step or step in (pod.step, pod.node)]
+    if not pods:
+        raise NotFound(
+            f"no pod of {f'step {step} of ' if step else ''}workflow {name} is there: none began, or it is gone"
+        )
+    for pod in pods:
+        if len(pods) > 1:
+            out(f"── {pod.node} ({pod.phase})")
+        out(log_of(place.cluster, pod.name) or "(nothing was printed)")
+    return GOOD
+
+
+@workflow_app.command("stop")
+def workflow_stop(
+    name: Name,
+    now: Annotated[bool, typer.Option("--now", help="Terminate: exit handlers do not run either.")] = False,
+    cluster: ClusterName = "",
+) -> int:
+    """End a workflow: its steps are ended and no new ones begin; exit handlers still run.
+
+    Example: primus workflow stop hello-x2v4b
+    """
+    place = _place(cluster)
+    found = place.workflow(name)
+    if phase_of(found) in ENDED:
+        say(f"workflow {name} has ended already: {phase_of(found)}")
+        return GOOD
+    place.cluster.patch("Workflow", name, {"spec": {"shutdown": "Terminate" if now else "Stop"}})
+    note_act(place.people, f"workflow stop {name}", "terminated" if now else "stopped")
+    say(f"workflow {name} is being stopped; primus workflow show {name} tells when it has ended")
+    return GOOD
+
+
+@workflow_app.command("delete")
+def workflow_delete(name: Name, cluster: ClusterName = "") -> int:
+    """Delete a workflow with its pods, logs and artifacts; one that runs is ended.
+
+    Example: primus workflow delete hello-x2v4b
+    """
+    place = _place(cluster)
+    found = place.workflow(name)
+    place.cluster.delete("Workflow", name)
+    note_act(place.people, f"workflow delete {name}", f"deleted ({phase_of(found) or 'not started'})")
+    say(f"workflow {name} is deleted")
+    return GOOD

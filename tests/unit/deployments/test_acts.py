@@ -60,6 +60,7 @@ READERS = {
     "profiles": "list show validate",
     "render": "train preflight monitor health workspace",
     "clusters": "list show import",
+    "workflow": "list show logs",
     "health": "serve",
 }
 """They change no run, node or automation. `clusters import` writes a file, `health serve` answers for one node."""
@@ -115,6 +116,8 @@ def world(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -
     monkeypatch.setattr(monitor, "text", lambda *_: "nothing is wrong")
     monkeypatch.setattr(up, "services_up", lambda *_: "http://127.0.0.1:9/api")
     monkeypatch.setattr(up, "stop_console", lambda _: ["server"])
+    there = SimpleNamespace(get=lambda *_: WORKFLOW, patch=nothing, delete=nothing)
+    monkeypatch.setattr(workflow, "open_cluster", lambda *_: there)
     for name in ("check_workflow", "submit_workflow"):
         monkeypatch.setattr(workflow, name, nothing)
     monkeypatch.setattr(workflow, "_watched", lambda *_: {"status": {"phase": "Succeeded", "nodes": {}}})
@@ -155,6 +158,8 @@ ACTS: list[tuple[str, str, str]] = [
     ("automations --apply", "", "act automations"),
     ("gc", "", "act gc"),
     ("workflow run {home}/hello.yaml", PEOPLE, "act workflow run hello"),
+    ("workflow stop hello", PEOPLE, "act workflow stop hello"),
+    ("workflow delete hello", PEOPLE, "act workflow delete hello"),
 ]
 """Command line, run (or people of a cluster) that it is written about, beginning of the line: kind and subject."""
 

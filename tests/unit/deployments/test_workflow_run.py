@@ -16,9 +16,19 @@ from typing import Any
 
 import pytest
 
-from deployments.cli.workflow import RunOptions, run_workflow, tree_lines
+from deployments.cli.workflow import (
+    RunOptions,
+    folded,
+    run_workflow,
+    tree_lines,
+    workflow_delete,
+    workflow_list,
+    workflow_logs,
+    workflow_show,
+    workflow_stop,
+)
 from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, WRONG_USAGE
-from profiles.errors import ProfileError, Refused
+from profiles.errors import NotFound, ProfileError, Refused
 from profiles.loading.load import load_cluster
 from tasks.clusters import embedded_cluster
 from tasks.embedded.api import EmbeddedCluster
@@ -270,6 +280,51 @@ def test_a_terminal_sees_the_tree_while_it_runs(home: Path, tmp_path: Path) -> N
     assert process.returncode == GOOD
     assert "● say" in seen.decode()
     assert "✔ say" in shown.decode()
+
+
+def test_a_workflow_can_be_found_read_and_deleted_afterwards(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PRIMUS_HOME", str(home))
+    file = tmp_path / "fails.yaml"
+    file.write_text(MANIFEST)
+    assert run_workflow(RunOptions(str(file), "", ("code=4",), "fails", as_json=False)) == FAILED
+    assert "── fails[0].say printed last:\n   hi\n" in capsys.readouterr().out
+    assert workflow_list() == workflow_show("fails") == workflow_logs("fails", step="say") == GOOD
+    listed, shown = capsys.readouterr().out.split("✖ fails", 1)
+    assert "fails  Failed  20" in listed
+    assert shown.endswith("── fails[0].say printed last:\n   hi\nhi\n")
+    with pytest.raises(NotFound, match="no pod of step no"):
+        workflow_logs("fails", step="no")
+    assert workflow_delete("fails") == GOOD
+    embedded(home).wait("Workflow", "fails", lambda it: it is None, DEADLINE_SECONDS)
+    with pytest.raises(NotFound, match="there is no workflow fails"):
+        workflow_stop("fails")
+
+
+def test_why_a_step_cannot_begin_is_told_without_a_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIMUS_HOME", str(home))
+    secret = "image: busybox, env: [{name: T, valueFrom: {secretKeyRef: {name: token, key: t}}}], command: [env]"
+    given = WAITS.replace("suspend: {}", f"container: {{{secret}}}").replace("waits", "lacks")
+    environment = {**os.environ, "PRIMUS_HOME": str(home)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command("-"), stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(given)
+        process.stdin.close()
+        told = next(line for line in process.stderr if "waits:" in line)
+        assert told.startswith("step lacks waits: CreateContainerConfigError: ")
+        assert "token" in told
+        assert workflow_stop("lacks") == GOOD
+        assert process.wait(DEADLINE_SECONDS) == FAILED
+
+
+def test_a_long_line_is_folded_and_never_cut() -> None:
+    line = "├─◷ say  1.0 s  CreateContainerConfigError: " + "secret token not found " * 5
+    parts = folded(line, 40)
+    assert max(map(len, parts)) <= 40
+    assert " ".join(" ".join(parts).split()) == " ".join(line.split())
 
 
 def node(name: str, kind: str = "Pod", phase: str = "Succeeded", **more: Any) -> dict[str, Any]:
