@@ -101,13 +101,12 @@ def _train(settings: Settings, ledger: Ledger, api_url: str, *, lose_node: bool)
             stop_run(run, "its demo was interrupted")
         raise
     finally:
+        _wait_for_end(run, settings)  # a driver whose server is stopped under it would wait for one
         if broken:
-            _wait_for_end(run, settings)
             _give_back(run, broken, settings, ledger)
     if state is not RunState.SUCCEEDED:
         log = settings.home / "runs" / run / "driver.log"
         raise Unavailable(f"{run} ended as {state}; see `primus status {run}` and {log}")
-    _wait_for_end(run, settings)
     return run
 
 

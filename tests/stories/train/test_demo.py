@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,40 @@ def test_it_may_be_shown_again_at_once(prefect_server: str, tmp_path: Path) -> N
     ledger.close()
     assert {record.state for record in states.values() if record is not None} == {"schedulable"}
     cluster.stop()
+
+
+def test_ctrl_c_takes_along_all_that_it_began(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    # Whoever runs the tests in the background has Ctrl-C ignored, and every child of theirs too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "deployments.cli.main", "demo"],
+        env=environment | {"PRIMUS_HOME": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    signal.signal(signal.SIGINT, before)
+    assert demo.stderr is not None
+    said = ""
+    for line in demo.stderr:
+        said += line
+        if line.startswith("attempt 1 on") and said.count("attempt 1 on") == 1:
+            demo.send_signal(signal.SIGINT)
+    demo.stderr.close()
+    assert demo.wait(DEADLINE_SECONDS) == 130
+    assert "attempt 1 on" in said
+    assert said.endswith("ended; nothing of the demo goes on\n"), said
+    ledger = Ledger(Settings.from_environment({"PRIMUS_HOME": str(tmp_path)}).ledger_url)
+    assert [line.state for line in ledger.run_lines((), 0.0, 0)] == ["stopped"]
+    ledger.close()
+    assert belonging_to(tmp_path) == []
+
+
+def belonging_to(home: Path) -> list[str]:
+    """Command lines of all processes that were given this home."""
+    found: list[str] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"PRIMUS_HOME={home}".encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+    return found
