@@ -23,7 +23,7 @@ import yaml
 from prefect.client.schemas.objects import CreatedBy, FlowRun
 from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
-from deployments.cli import automations, demo, drill, incidents, monitor, train, up, workflow
+from deployments.cli import automations, demo, incidents, monitor, train, up, workflow
 from deployments.cli.commands import GROUPS
 from deployments.exit_codes import FAILED, GOOD
 from deployments.processes import flow_run
@@ -106,9 +106,10 @@ def world(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -
     monkeypatch.setattr(faults, "wait_for", nothing)
     monkeypatch.setattr(faults, "cause", lambda *_: time.time())
     monkeypatch.setattr(faults, "scene_of", nothing)
-    monkeypatch.setattr(drill, "scene_of", nothing)
-    monkeypatch.setattr(drill, "step_seen", lambda _: 1)
-    monkeypatch.setattr(drill_flow, "measure", lambda *_: {"recovered": True, "why": "for a test"})
+    monkeypatch.setattr(faults, "step_seen", lambda _: 1)
+    drilled = dict.fromkeys(("detected_after_seconds", "resumed_after_seconds", "attempt", "action"))
+    drilled |= {"fault": "kill-rank:1", "recovered": True, "why": "for a test"}
+    monkeypatch.setattr(drill_flow, "measure", lambda *_: drilled)
     monkeypatch.setattr(preflight_flow, "prove", nothing)
     monkeypatch.setattr(preflight_flow, "prove_due", nothing)
     report = SimpleNamespace(faults=0, unknown=0)
