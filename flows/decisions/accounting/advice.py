@@ -81,9 +81,9 @@ CLOSE = 1.5
 LARGEST_CHANGE = 4.0
 """An advised interval is within this factor of the profile's: a person chose that one, for reasons of their own too."""
 NO_FAILURE_ACTIONS = frozenset({Action.NONE, Action.WAIT})
+"""What is answered so interrupted no training."""
 NO_FAILURE_CLASSES = classes_where(lambda policy: not policy.interrupts_training or policy.exception_blames_code)
 """What interrupts nothing, and what the program or what it was given is to blame for: no node failed."""
-"""Incidents of these classes, or answered so, interrupted no training: they are no failures."""
 _RESTARTING = frozenset({Tile.DIAGNOSE, Tile.RESTART, Tile.RESTORE, Tile.INIT, Tile.PREFLIGHT, Tile.PAUSED, Tile.QUEUE})
 
 
@@ -127,7 +127,7 @@ class Advice:
 
 
 def is_failure(incident: IncidentRecord) -> bool:
-    """Whether it interrupted training."""
+    """Whether it interrupted training, and neither the program nor what it was given is to blame."""
     return incident.action not in NO_FAILURE_ACTIONS and incident.fault_class not in NO_FAILURE_CLASSES
 
 

@@ -102,7 +102,7 @@ def test_classes_of_checks_are_ranked_without_gap_or_tie() -> None:
 def test_derived_sets_say_what_the_rows_say(kind: FaultClass) -> None:
     policy = POLICY[kind]
     assert (kind in MAY_BE_HARDWARE) is policy.may_be_hardware
-    assert (kind in NO_FAILURE_CLASSES) is not policy.interrupts_training
+    assert (kind in NO_FAILURE_CLASSES) is (not policy.interrupts_training or policy.exception_blames_code)
     assert (kind.value in GPU_CONSEQUENCES) is policy.follows_broken_gpu
     assert (kind in TABLE) is (policy.failed_check is not None)
     assert consequence_of(kind) == (policy.failed_check or OTHERWISE)
