@@ -48,20 +48,23 @@ class SupersededError(Exception):
 
 
 def publish(
-    store: Store, name: str, uid: str, output_values: str | None, status_after: Callable[[Object], Object]
+    store: Store, name: str, uid: str, output_values: str | None, status_after: Callable[[Object], Object], lock: int
 ) -> None:
     """Replace the pod's status by what `status_after` makes of the stored one.
 
     A store that cannot be written (a full disk) is tried again for as long as it takes: the pod is left alone.
+    `lock`: descriptor of the pod's lock; a file that was removed tells a removed cluster from one that is away.
 
     Raises:
-        SupersededError: the pod is gone, another, or declared finished by somebody else.
+        SupersededError: the pod is gone with its cluster or alone, another, or declared finished by somebody else.
     """
     while True:
         try:
             _publish_once(store, name, uid, output_values, status_after)
             return
         except Unavailable:
+            if os.fstat(lock).st_nlink == 0:
+                raise SupersededError from None
             time.sleep(RETRY_SECONDS)
 
 
@@ -87,8 +90,9 @@ RESULT_ANNOTATION = "primus-flows.io/result"
 class Supervisor:
     """Runs one pod; a pod of the same name with another `uid` is not ours. `namespaces`: `mount`, `user` or `none`."""
 
-    def __init__(self, root: str, name: str, uid: str, namespaces: str) -> None:
+    def __init__(self, root: str, name: str, uid: str, namespaces: str, lock: int) -> None:
         self.root = root
+        self.lock = lock
         self.store = Store(root, on_broken=lambda: ask_to_look(root))
         self.name = name
         self.uid = uid
@@ -120,7 +124,7 @@ class Supervisor:
             self._run_containers()
         except SupersededError:
             self._kill_everything()
-        if locks.holder(os.path.join(self.root, "keeper.lock")) is None:
+        if os.path.isdir(self.root) and locks.holder(os.path.join(self.root, "keeper.lock")) is None:
             insist_on_keeper(self.root, LAST_WAIT_SECONDS)
 
     def _claim(self) -> bool:
@@ -320,7 +324,9 @@ class Supervisor:
 
     def _publish(self, phase: str) -> None:
         """Write the pod's status; raises SupersededError where it is not ours any more."""
-        publish(self.store, self.name, self.uid, self.output_values, lambda before: self._status(before, phase))
+        publish(
+            self.store, self.name, self.uid, self.output_values, lambda before: self._status(before, phase), self.lock
+        )
 
     def _status(self, before: Object, phase: str) -> Object:
         initials, mains = [run.status for run in self.initials], [run.status for run in self.mains]
@@ -343,7 +349,7 @@ def main(root: str, name: str, uid: str, namespaces: str) -> None:
         return
     linux.become_subreaper()
     linux.set_process_name("primus-pod")
-    Supervisor(root, name, uid, namespaces).run()
+    Supervisor(root, name, uid, namespaces, lock).run()
 
 
 class Zygote:

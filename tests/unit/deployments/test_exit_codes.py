@@ -160,6 +160,7 @@ def test_whoever_interrupts_is_told_what_goes_on_and_how_to_stop_it(
     open_run(TrainRequest(profile="demo", name="there"), settings, Ledger(settings.ledger_url), 1.0)
     driver, starts = Driven() if during != "drive" else Interrupted(), during == "ensure_console"
     monkeypatch.setattr(train, "named_server", {settings.home: "" if starts else "http://127.0.0.1:9/api"}.get)
+    monkeypatch.setattr(train, "ensure_console", lambda _: "http://127.0.0.1:9/api")  # no server is left behind
     monkeypatch.setattr(train, "prepare_driver", driver.prepared)
     monkeypatch.setattr(train, "warm_up", driver.prepared)
     if during != "drive":

@@ -1,7 +1,8 @@
-"""A supervisor whose pod is to end while it is being started."""
+"""A supervisor whose pod is to end while it is being started, or whose cluster is removed."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 from tasks.embedded.objects import END_ANNOTATION
 from tasks.embedded.runtime import supervisor
-from tasks.embedded.runtime.supervisor import Supervisor
+from tasks.embedded.runtime.supervisor import SupersededError, Supervisor, publish
+from tasks.embedded.store import locks
+from tasks.embedded.store.store import Store
 
 POD = {"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": "node-0", "containers": []}, "status": {}}
 ASKED = {**POD, "metadata": {**POD["metadata"], "annotations": {END_ANNOTATION: "{}"}}}
@@ -41,3 +44,27 @@ def test_an_end_that_was_asked_for_at_the_start_is_not_forgotten(
     one.folder = SimpleNamespace(started=str(tmp_path / "started"))
     assert one._claim()
     assert one.asked is asked
+
+
+def test_who_tells_of_a_pod_whose_cluster_was_removed_ends_and_waits_where_it_only_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, aside = tmp_path / "cluster", tmp_path / "aside"
+    store = Store(str(root))
+    store.prepare()
+    lock = locks.take(str(root / "pod-lock"))
+    assert lock is not None
+    with store.transaction() as change:
+        change.put({"kind": "Pod", "apiVersion": "v1", **POD})
+    root.rename(aside)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            shutil.rmtree(aside)
+
+    monkeypatch.setattr(supervisor.time, "sleep", wait)
+    with pytest.raises(SupersededError):
+        publish(store, "p", "u", None, lambda before: {**before, "phase": "Running"}, lock)
+    assert len(waits) == 3
