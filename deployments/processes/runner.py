@@ -34,9 +34,9 @@ from flows.decisions.monitoring.flow_runs import (
     Drop,
     FlowRunSnapshot,
     GiveUp,
-    Hold,
     LetGo,
     Move,
+    PauseRun,
     Reopen,
     Skip,
     Start,
@@ -267,7 +267,7 @@ class Runner:
                 conclude(flow_run, run, self.ledger)
             case AskToStop(flow_run, run):
                 self._ask_to_stop(flow_run, run)
-            case Hold(flow_run, run):
+            case PauseRun(flow_run, run):
                 self._hold(flow_run, run)
             case LetGo(flow_run):
                 _say(f"flow run {flow_run} was deleted: its driver lets go, and its run gets another one")

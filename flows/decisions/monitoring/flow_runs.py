@@ -53,7 +53,7 @@ class AskToStop:
 
 
 @dataclass(frozen=True)
-class Hold:
+class PauseRun:
     """A person paused the flow run: automatic actions of its run are halted, as by `primus pause`; training goes on."""
 
     flow_run: str
@@ -74,7 +74,7 @@ class Drop:
     flow_run: str
 
 
-Move = Drive | Reopen | Conclude | AskToStop | Hold | LetGo | Drop
+Move = Drive | Reopen | Conclude | AskToStop | PauseRun | LetGo | Drop
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _about_flow_run(flow_run: FlowRunSeen, opened: Mapping[str, OpenRun], snapsh
         return None if flow_run.id in snapshot.working else Conclude(flow_run.id, flow_run.run)
     if flow_run.phase is Phase.CANCELLING and flow_run.id not in snapshot.stop_requested:
         return AskToStop(flow_run.id, flow_run.run)
-    return Hold(flow_run.id, flow_run.run) if flow_run.phase is Phase.PAUSED else None
+    return PauseRun(flow_run.id, flow_run.run) if flow_run.phase is Phase.PAUSED else None
 
 
 def _about_unopened(flow_run: FlowRunSeen, now: float) -> Move | None:

@@ -31,6 +31,7 @@ from workflows.programs.launcher.options import Options, Rendezvous, parse_place
 from workflows.programs.launcher.rank_set import rank_environment
 from workflows.programs.prefork.parent import RANK_NAMES
 from workflows.programs.runtime import processes
+from workflows.programs.runtime.report_token import VARIABLE
 
 MARK = """
 import os
@@ -255,7 +256,10 @@ def test_one_is_parked_once_where_it_is_wanted(tmp_path: Path) -> None:
 def test_nothing_in_the_parked_process_names_a_rank() -> None:
     options = Options("trainer", pods=4, processes_per_node=2, world_size=8, replica_groups=2, command=("x",))
     place = replace(parse_place({}), token="t", coordinator_url="http://c:1", pod_index=3)
-    both = [rank_environment({}, options, place, Rendezvous(2, "127.0.0.1", 1, 6), local) for local in (0, 1)]
+    both = [
+        rank_environment({VARIABLE: "/run/token"}, options, place, Rendezvous(2, "127.0.0.1", 1, 6), local)
+        for local in (0, 1)
+    ]
     differ = {name for one, other in permutations(both, 2) for name in one if one[name] != other.get(name)}
     assert differ <= RANK_NAMES, "who looks for a rank would take the parked process for one"
     assert {"RANK", "PRIMUS_RANK"} <= differ

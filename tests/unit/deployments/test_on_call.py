@@ -175,7 +175,6 @@ def test_the_history_is_one_document_however_long(say: Say, asked: str) -> None:
     lines = json.loads(say("ledger", "--json")[1])
     assert [line["kind"] for line in lines][:2] == ["run", "lease"]
     assert json.loads(say("ledger", "--json", "--limit", "2")[1]) == lines[-2:]
-    assert json.loads(say("ledger", "--json", "--since", "2100-01-01")[1]) == []
     assert len(say("ledger", "--limit", "3")[1].splitlines()) == 3
 
 
@@ -305,7 +304,7 @@ def test_failover_by_hand_decides_what_nobody_decided(
     [decided] = ledger.incidents("left")
     assert decided.action is not None
     assert done.stdout == f"left-a1-i1: {decided.action}: {decided.why}\n"
-    assert "a driver carries it out: primus train demo --name left" in done.stderr
+    assert "a driver carries it out: primus resume left" in done.stderr
     assert [item.state for item in ledger.actions("left")] == ["planned"] * len(ledger.actions("left"))
     again = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert again.stdout.startswith("left has no open incident")

@@ -16,8 +16,8 @@ from flows.decisions.monitoring.flow_runs import (
     Drive,
     Drop,
     FlowRunSnapshot,
-    Hold,
     LetGo,
+    PauseRun,
     Reopen,
     Tries,
     look_after,
@@ -115,8 +115,8 @@ def test_who_cancels_is_heard_once_and_the_run_keeps_a_driver_until_it_has_stopp
 
 def test_who_pauses_is_heard_and_the_driver_works_on() -> None:
     driven, paused = replace(LOST, lease=lease(10.0)), seen(Phase.PAUSED)
-    assert moves(paused, runs=(driven,), working=frozenset({"f1"})) == [Hold("f1", "demo")]
-    assert [type(move) for move in moves(paused)] == [Hold, Drive], "its driver is gone as well"
+    assert moves(paused, runs=(driven,), working=frozenset({"f1"})) == [PauseRun("f1", "demo")]
+    assert [type(move) for move in moves(paused)] == [PauseRun, Drive], "its driver is gone as well"
 
 
 def test_a_flow_run_that_was_deleted_lets_its_driver_go_and_the_run_gets_another() -> None:
