@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Protocol
 
 from flows.decisions.diagnosis.files import read_numbered, without_hosts
-from flows.decisions.diagnosis.lines import Clock
+from flows.decisions.diagnosis.lines import Clock, uncoloured
 from flows.decisions.diagnosis.pasted import relined
 from flows.decisions.diagnosis.significance import SignificanceIndex, readable
 from flows.decisions.diagnosis.skim import Learning, Skimmer
@@ -115,19 +115,20 @@ def evidence_from(selections: Iterable[Selection]) -> Evidence:
     clock = Clock()
     files: list[list[LogLine]] = []
     for kept in selections:
-        quoted = _quoted(kept)
+        runs = [(first, [uncoloured(text) for text in texts]) for first, texts in kept.runs]
+        quoted = _quoted(runs)
         read = (
             read_numbered(kept.name, relined([text[quoted:] for text in texts] if quoted else texts, first), clock)
-            for first, texts in kept.runs
+            for first, texts in runs
         )
         files.append(list(without_hosts(chain.from_iterable(read))))
     return Evidence(Signal.LOGS, "", 0, 0.0, lines=tuple(chain.from_iterable(_in_order(files))))
 
 
-def _quoted(kept: Selection) -> int:
+def _quoted(runs: Iterable[tuple[int, Sequence[str]]]) -> int:
     """Characters before every line of a file that was pasted into a text: columns of spaces, `> ` or `# `; mostly 0."""
     least, marks = MOST_QUOTED, set[str]()
-    for _, texts in kept.runs:
+    for _, texts in runs:
         for text in texts:
             if not text.strip():
                 continue
