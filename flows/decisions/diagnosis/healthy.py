@@ -42,7 +42,7 @@ _BEGINS = re.compile(
     r"connecting|downloading|waiting|compiling|begin(?:s|ning)?|preparing|launching|spawning|entering|warming up|"
     r"joining|spinning up|resuming|restoring|tokenizing|preprocessing|allocating|capturing|wrapping|sharding|"
     r"partitioning|fetching|importing|registering|syncing|synchronizing|broadcasting)\b|"
-    r"(?:\.{3}|\u2026)\W{0,3}$|\bInit START\b|"
+    r"^(?!\W{0,3}(?i:skipping|ignoring)\b).{0,160}\w\W{0,3}(?:\.{3}|\u2026)\W{0,3}$|\bInit START\b|"
     r"\b[NR]CCL (?:INFO (?:Bootstrap|NET/|Using|cuda\w{0,9}Version|Channel|comm |ncclCommInit)|version)|"
     r"\bworld[ _]size\b[ :=]{1,3}\d"
 )

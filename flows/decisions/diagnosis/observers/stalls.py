@@ -85,8 +85,13 @@ def silences(lines: Sequence[LogLine]) -> Iterator[Clue]:
     """
     for stream in _by_file(lines):
         made = steps(stream) if len(stream) > FEWEST_STEPS else ()
-        timed = [(found.line, moment) for found in made if (moment := _moment(found.line)) is not None]
-        if len(timed) < FEWEST_STEPS or any(done(line) for line in stream):
+        own = _with_own_time(stream) if made else frozenset[int]()
+        timed = [
+            (found.line, moment)
+            for found in made
+            if found.line.line in own and (moment := _moment(found.line)) is not None
+        ]
+        if len(timed) < FEWEST_STEPS or timed[-1][0] is not made[-1].line or any(done(line) for line in stream):
             continue
         usual = statistics.median(_since(earlier, later) for (_, earlier), (_, later) in itertools.pairwise(timed))
         limit = max(SILENCE_SECONDS, SILENCE_STEPS * usual)
@@ -101,6 +106,17 @@ def silences(lines: Sequence[LogLine]) -> Iterator[Clue]:
                 what = "then" if ended else "and no step after it"
                 text = f"no step for {silence:.0f} s after the last one, {what}: {line.text.strip()[:200]}"
                 yield _clue(line, SILENCE_WEIGHT, text, "silence-ended" if ended else "silence-stays")
+
+
+def _with_own_time(stream: Sequence[LogLine]) -> frozenset[int]:
+    """Numbers of the lines that say when they were printed; others have the time of a line somewhere before them."""
+    before: float | None = None
+    own = set[int]()
+    for line in stream:
+        if line.at != before or _CLOCK.search(line.text[:80]) is not None:
+            own.add(line.line)
+        before = line.at
+    return frozenset(own)
 
 
 def _silent(after: Sequence[LogLine], last: float, limit: float) -> tuple[LogLine, float] | None:
