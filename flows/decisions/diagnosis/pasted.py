@@ -84,9 +84,7 @@ def _taken_apart(lines: list[Numbered]) -> list[Numbered]:
     if not glued and not any("\\n" in text for _, text in written):
         return lines
     if glued or len(written) <= MOST_GLUED:
-        # Nothing but pieces is there: numbered one by one, they keep their order for whoever asks what came later.
-        pieces = [piece for _, text in written for part in _unescaped(text) for piece in _pieces(part)]
-        return list(enumerate(pieces, lines[0][0]))
+        return [(number, piece) for number, text in written for part in _unescaped(text) for piece in _pieces(part)]
     return lines
 
 
