@@ -55,6 +55,9 @@ _GLUED = re.compile(
 _SOURCE = re.compile(r"(?P<frame>File \"[^\"]{1,300}\", line \d{1,7}, in [\w<>.]{1,120})[ \t]*(?P<code>\S.*)?$")
 _SHAPE = re.compile(r"\d+")
 _COLUMNS = re.compile(r"\S {3,}(?=\S)")
+_WHOLE = re.compile(r"(?:s/it|it/s)\]$")
+"""A progress bar's last column: nothing of its line follows."""
+_SENTENCE_ENDS = (".", "!", "?")
 _MARKS = re.compile(r"^\s*(?P<mark>['\"`])(?P<text>.*)(?P=mark)[,;]?\s*$")
 
 
@@ -152,6 +155,8 @@ def _is_broken(text: str, after: str, width: int) -> bool:
     if len(_COLUMNS.findall(text)) > 1 and len(_COLUMNS.findall(after)) > 1 and "|" not in text:
         return False
     if len(text) == width and after[0].isupper() and (text[-1].islower() or text[-1].isdigit()):
+        return False
+    if (after[0].isupper() and text.rstrip().endswith(_SENTENCE_ENDS)) or _WHOLE.search(text.rstrip()) is not None:
         return False
     if _SHAPE.sub("0", text.split(maxsplit=1)[0]) == _SHAPE.sub("0", after.split(maxsplit=1)[0]):
         return False  # rows of a table, or of one logger
