@@ -29,6 +29,8 @@ BAR_SECONDS = 600.0
 """Time without a first step from which a bar counts: a first step may compile, load, and warm up for minutes."""
 SILENCE_SECONDS = 1800.0
 """The usual limit of a collective: whoever is silent for longer does not wait for one that anybody watches."""
+LONGEST_SILENCE_SECONDS = 14 * 86_400.0
+"""Nobody leaves a job alone for so long: a stamp that much later is another clock's."""
 SILENCE_STEPS = 30
 """And so many times the usual distance of two steps."""
 FEWEST_STEPS = 3
@@ -124,6 +126,8 @@ def _silent(after: Sequence[LogLine], last: float, limit: float) -> tuple[LogLin
     before = last
     for line in after:
         moment = _moment(line)
+        if moment is not None and _since(last, moment) > LONGEST_SILENCE_SECONDS:
+            continue
         if moment is not None and _since(before, moment) > limit:
             return line, _since(last, moment)
         before = before if moment is None else moment
