@@ -206,3 +206,12 @@ def test_one_line_that_is_broken_in_two_is_joined_where_both_say_more_than_each(
 )
 def test_a_log_as_it_was_printed_is_left_alone(texts: tuple[str, ...]) -> None:
     assert relined(texts) == list(enumerate(texts, 1))
+
+
+def test_what_was_taken_apart_keeps_its_line_number() -> None:
+    glued = " ".join(SHAPES)
+    assert {number for number, _ in relined(["", glued], 7)} == {8}
+
+
+def test_colours_break_no_line() -> None:
+    assert said(*(f"\x1b[31m{text}\x1b[0m" for text in SHAPES)).rule == said(*SHAPES).rule

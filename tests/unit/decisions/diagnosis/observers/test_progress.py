@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.observers import resume, stalls
+from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
 from tests.support.builders.told_logs import seen, told
 from tests.support.cases.rows import rows
@@ -111,3 +113,14 @@ def test_hours_without_a_step_are_a_hang_by_the_stamps_of_the_lines(texts: tuple
 )
 def test_a_silence_after_which_it_goes_on_or_at_the_end_is_none(texts: tuple[str, ...]) -> None:
     assert told({"x.log": "\n".join(texts)}).fault_class is F.NONE
+
+
+def test_a_step_without_a_time_of_its_own_begins_no_silence() -> None:
+    plain = [f"step {step} loss 2.{step}" for step in range(1, 9)]
+    found = diagnose(evidence_of([("a.log", ["2026-01-01 10:00:00 start", *plain, "2026-01-01 15:00:00 a note"])]))
+    assert found.rule != "silence-stays"
+    timed = [f"2026-01-01 10:0{step}:00 step {step} loss 2.{step}" for step in range(1, 9)]
+    found = diagnose(evidence_of([("a.log", [*timed, "2026-01-01 15:00:00 a note"])]))
+    assert found.rule == "silence-stays"
+    found = diagnose(evidence_of([("a.log", [*timed, "2026-03-01 15:00:00 a note"])]))
+    assert found.rule != "silence-stays"
