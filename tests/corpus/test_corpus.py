@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from profiles.vocabulary import FaultClass
-from tests.support.cases.corpus_cases import PARTS, CorpusCase, answers, cases, count, report
+from tests.support.cases.corpus_cases import EXAMS, PARTS, CorpusCase, answers, cases, count, report
 
 F = FaultClass
 MAIL = re.compile(r"\b[A-Za-z][\w.+-]{0,60}@[A-Za-z][\w-]{0,60}\.(?:com|org|net|edu|gov|io|ai|de|fr|uk|cn|jp|kr|ch)\b")
@@ -36,6 +36,11 @@ ENOUGH = 15
 @pytest.fixture(scope="module")
 def every_case() -> tuple[CorpusCase, ...]:
     return tuple(case for part in PARTS for case in cases(part))
+
+
+@pytest.fixture(scope="module")
+def exam_cases() -> tuple[CorpusCase, ...]:
+    return tuple(case for part in EXAMS for case in cases(part))
 
 
 def texts(case: CorpusCase) -> str:
@@ -123,3 +128,37 @@ def test_stated_confidence_can_be_believed(part: str) -> None:
 
 def test_what_an_expert_would_accept_is_the_exception(every_case: tuple[CorpusCase, ...]) -> None:
     assert sum(bool(case.also) for case in every_case) * 5 <= len(every_case)
+
+
+REACHED = {"exam": (0.77, 0.82, 2), "exam_seen": (0.84, 0.89, 3)}
+"""Of each exam: accuracy, right answers on retries, and users' errors called a driver's; never one called hardware.
+
+0.93, 0.9 and none are wanted. Whatever is better moves these.
+"""
+
+
+@pytest.mark.parametrize("part", EXAMS)
+def test_of_an_exam_no_healthy_log_is_a_failure_and_no_error_of_a_user_is_hardware(
+    part: str, corpus_reports: dict[str, str]
+) -> None:
+    corpus_reports[part] = report(part)
+    made, (accuracy, retries, most_blamed) = count(answers(part)), REACHED[part]
+    alarms = sum(
+        one.case.expected is F.NONE and one.diagnosis.fault_class not in (F.NONE, F.UNKNOWN) for one in answers(part)
+    )
+    blamed = [one for one in answers(part) if one.case.name in made.blamed_hardware]
+    assert alarms == 0
+    assert len(blamed) <= most_blamed
+    assert {one.diagnosis.fault_class for one in blamed} <= {F.GPU_DRIVER}
+    assert made.accuracy >= accuracy
+    assert made.retries >= retries
+
+
+def test_an_exam_is_new_private_to_nobody_and_says_where_it_is_from(
+    exam_cases: tuple[CorpusCase, ...], every_case: tuple[CorpusCase, ...]
+) -> None:
+    shared = {texts(case) for case in exam_cases} & {texts(case) for case in every_case}
+    private = sum(bool(MAIL.search(texts(case)) or TOKEN.search(texts(case))) for case in exam_cases)
+    unfounded = sum(len(case.source.strip()) < 12 or len(case.reason.split()) < 5 for case in exam_cases)
+    assert (len(shared), private, unfounded) == (0, 0, 0)
+    assert len(cases("exam")) >= 120

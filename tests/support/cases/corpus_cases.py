@@ -1,6 +1,8 @@
 """The corpus of logs: what machines printed, with what was wrong and who was to blame.
 
 `development` may be read while rules are written; `held_out` was set aside before and is looked at by the count alone.
+`exam` was gathered later, labelled twice by others than those who write rules, and set aside too; `exam_seen` is the
+third of it that may be read, with what real programs printed on one GPU.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from tests.support.cases.yaml_files import read_yaml
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 PARTS = ("development", "held_out")
+EXAMS = ("exam", "exam_seen")
 KINDS = {"found", "format", "caused"}
 FIELDS = {"class", "also", "kind", "source", "reason", "culprit_ranks", "culprit_nodes", "hardware_blame", "files"}
+FIELDS |= {"retry_helps"}
 HARDWARE = frozenset(
     {FaultClass.GPU_HARDWARE, FaultClass.GPU_DRIVER, FaultClass.FABRIC, FaultClass.THERMAL_POWER, FaultClass.NODE_LOST}
 )
@@ -42,6 +46,8 @@ class CorpusCase:
     """None: not known; empty: no rank is to blame."""
     nodes: frozenset[str] | None
     files: tuple[tuple[str, tuple[str, ...]], ...]
+    retry_helps: bool | None = None
+    """Whether the same start again would go on; None: nobody can know."""
 
     @property
     def several_ranks(self) -> bool:
@@ -84,7 +90,7 @@ class Answer:
 
 @cache
 def cases(part: str) -> tuple[CorpusCase, ...]:
-    """Every case of `development` or `held_out`, by name."""
+    """Every case of a part, by name."""
     return tuple(_read(path) for path in sorted((CORPUS / part).glob("*.yaml")))
 
 
@@ -103,6 +109,7 @@ def _read(path: Path) -> CorpusCase:
         ranks=None if ranks is None else frozenset(ranks),
         nodes=None if nodes is None else frozenset(nodes),
         files=tuple((name, tuple(text.split("\n")[:-1])) for name, text in data["files"].items()),
+        retry_helps=data.get("retry_helps"),
     )
 
 
@@ -131,6 +138,9 @@ class Count:
     culprits: float
     """Share of right culprits where they are known and the class is right."""
     culprits_known: int
+    retries: float
+    """Share of right answers to whether the same start again helps, where that is known."""
+    retries_known: int
     brier: float
     reliability: tuple[tuple[float, float, int], ...]
     """(mean stated confidence, measured accuracy, cases) of each fifth."""
@@ -141,6 +151,7 @@ def count(found: Sequence[Answer]) -> Count:
     """Count the answers of a part."""
     healthy = [item for item in found if item.case.expected is FaultClass.NONE]
     known = [item for item in found if item.culprit_known and item.right]
+    again = [item for item in found if item.case.retry_helps is not None]
     return Count(
         cases=len(found),
         accuracy=_share(item.right for item in found),
@@ -153,6 +164,8 @@ def count(found: Sequence[Answer]) -> Count:
         ),
         culprits=_share(item.culprit_right for item in known),
         culprits_known=len(known),
+        retries=_share(item.diagnosis.retry_helps is item.case.retry_helps for item in again),
+        retries_known=len(again),
         brier=sum((item.diagnosis.confidence - item.right) ** 2 for item in found) / max(1, len(found)),
         reliability=_reliability(found),
         confusion=tuple(
@@ -200,6 +213,7 @@ def report(part: str) -> str:
     lines = [
         f"{part}: {made.cases} cases, accuracy {made.accuracy:.3f}, macro-F1 {made.macro_f1:.3f}, "
         f"false alarms on healthy {made.false_alarms:.3f}, culprit right {made.culprits:.3f} of {made.culprits_known}, "
+        f"retry right {made.retries:.3f} of {made.retries_known}, "
         f"users' errors called hardware {len(made.blamed_hardware)}, Brier {made.brier:.3f}",
         "  stated confidence -> accuracy: "
         + ", ".join(f"{stated:.2f} -> {measured:.2f} (n={number})" for stated, measured, number in made.reliability),
