@@ -122,6 +122,17 @@ class RunPages:
         if self._told is None:
             self._told = {key for key, _ in self._writer.moments(self._ledger.story(self._run))}
 
+    def connect(self) -> None:
+        """Reach the server for the first time, which takes longer than any page.
+
+        Raises:
+            Transient: ledger or server are away.
+        """
+        if self._form is None:
+            cluster = self._ledger.story(self._run).run.cluster
+            with patience():
+                self._form = self._open().form(f"approve/{cluster}")
+
     def changed(self) -> bool:
         """Whether the ledger says anything new of the run."""
         return self._ledger.changes(self._run) != self._version
@@ -144,13 +155,10 @@ class RunPages:
             if attempt.number not in self._steps.by_attempt or attempt is story.attempt or attempt.ended_at is None:
                 self._read(attempt)
         links = (("flow run", flow_run_link(self._flow_run)),) if self._flow_run else ()
-        if self._form is None:
-            with patience():
-                self._form = self._open().form(f"approve/{story.run.cluster}")
+        self.connect()
         now = self._ledger.database.clock()
-        self._write(
-            self._writer.page(PageGround(story, self._steps.by_attempt, now, self._steps.all, links, self._form))
-        )
+        form = self._form or ""
+        self._write(self._writer.page(PageGround(story, self._steps.by_attempt, now, self._steps.all, links, form)))
         self._stand(story)
         self._version = version
 
@@ -249,6 +257,7 @@ def _once(pages: RunPages, log: Callable[[str], None]) -> float:
     """One look; how long to rest after it."""
     if not pages.changed():
         return POLL_SECONDS
+    pages.connect()
     begun = time.thread_time()
     pages.update(log)
     return max(LEAST_SECONDS, SHARE * (time.thread_time() - begun))

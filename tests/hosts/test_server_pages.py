@@ -110,9 +110,13 @@ def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, pag
     until("the run trains", lambda: ledger.run(name) and len(ledger.steps(name)) > 25, served.told)
     cause_kill(name, served.home, ledger, launcher=True)  # a rank alone would begin again in place
     [approval] = until("a question is asked", lambda: ledger.approvals(name, waiting_only=True), served.told)
-    page.get_by_text("Artifacts", exact=True).last.click()
+    key = f"approval-{approval.id}".lower()
+    until(
+        "it has a page", lambda: served.post("/artifacts/filter", {"artifacts": {"key": {"any_": [key]}}}), served.told
+    )
+    page.get_by_text("Artifacts", exact=True).last.click()  # lists what is there then, and nothing that comes later
     page.get_by_text(f"run-{name}-progress").wait_for()
-    page.get_by_text(f"approval-{approval.id}".lower()).first.click()
+    page.get_by_text(key).first.click()
     page.get_by_text(f"primus approve {approval.id}").first.wait_for()
     shoot(page, "question")
 

@@ -197,7 +197,8 @@ def test_a_loss_of_nothing_beside_a_norm_that_is_no_number_is_no_pass(scene: Sce
 
 
 def test_the_users_own_error_is_told_in_one_line(scene: Scene) -> None:
-    text = program("if step == 3 and rank == 1: raise ValueError('no such ' + 'layer: 17')")
+    # Rank 0 waits for nobody: slow enough not to be done before rank 1 has come to its step.
+    text = program("if step == 3 and rank == 1: raise ValueError('no such ' + 'layer: 17')", pause=0.5)
     assert scene.prove(scene.run(text), "node-0", "node-1") == {"node-0": UNKNOWN, "node-1": UNKNOWN}
     assert "user_code" in scene.evidence("node-0")
     assert "no such layer: 17" in scene.evidence("node-0")
