@@ -81,6 +81,11 @@ class Scene:
         """The run's folder."""
         return run_folder(self.resolved, self.attempt.run)
 
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of its checkpoints, wherever the profile says that it lies."""
+        return checkpoint_folder(self.resolved, self.attempt.run)
+
     def pods(self, role: str = "", node: str = "") -> list[str]:
         """Names of the attempt's pods, of one role or all, on one node or all."""
         marks = {labels.RUN: self.attempt.run, labels.ATTEMPT: str(self.attempt.number)}
@@ -381,7 +386,7 @@ def _kill_flow(_: FaultSpec, scene: Scene) -> None:
 
 def _disk_full(_: FaultSpec, scene: Scene) -> None:
     # A file system of one page over the checkpoints, inside the pods' own mount namespaces: real ENOSPC, only there.
-    target = str(checkpoint_folder(scene.resolved, scene.attempt.run))
+    target = str(scene.checkpoints)
     for rank in range(scene.resolved.world_size):
         full = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", target]
         done = in_mounts_of(rank_process(scene, rank), full)

@@ -19,10 +19,10 @@ from profiles.vocabulary import FINISHED
 from tasks.lease import is_alive
 from tasks.ledger.ledger import Ledger
 from tasks.programs_archive import present_folder
-from tasks.runs.open import checkpoint_folder, resolved_of, run_folder
+from tasks.runs.open import checkpoint_folder, resolved_of, run_folder, survey_request
 from workflows.model.records import RunRecord
 from workflows.programs.checkpoints import proofs
-from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
+from workflows.programs.checkpoints.inventory import look_into, to_states
 from workflows.wire import CheckpointState
 
 BAD = "bad"
@@ -104,13 +104,7 @@ def _old_checkpoints(run: RunRecord, ledger: Ledger) -> Iterator[Removable]:
     folder, policy = checkpoint_folder(resolved, run.name), resolved.run.checkpoint
     if not folder.is_relative_to(run_folder(resolved, run.name)) or not folder.is_dir():
         return  # shared with others, or not mounted here
-    request = SurveyRequest(
-        str(folder),
-        str(run_folder(resolved, run.name)),
-        policy.format,
-        policy.pattern,
-        counter_restarts=policy.counter_restarts,
-    )
+    request = survey_request(resolved, run.name)
     try:
         states = to_states(look_into(request).findings)
         kept = max(ALWAYS_KEPT, policy.keep)

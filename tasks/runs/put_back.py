@@ -163,7 +163,7 @@ def _withdraw_request(spec: FaultSpec, scene: Scene, _: EmbeddedCluster) -> str:
 
 def _free_disk(_: FaultSpec, scene: Scene, cluster: EmbeddedCluster) -> str:
     """The full file system over the checkpoints goes, in each pod that still has it."""
-    target, freed = str(scene.folder / "checkpoints"), False
+    target, freed = str(scene.checkpoints), False
     for pod in scene.pods(scene.resolved.run.deciding_role.name):
         for pid in cluster.pod_processes(pod):
             while _is_covered(pid, target):
