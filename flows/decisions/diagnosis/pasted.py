@@ -172,12 +172,23 @@ def _glue(whole: str, end: str, after: str, width: int) -> str | None:
     if len(whole) >= MAX_CHARACTERS or not end.strip() or not after.strip() or _BEGINS.match(after) is not None:
         return None
     if width and _is_broken(end, after, width):
-        return "" if len(end) == width else " "
+        glue = "" if len(end) == width else " "
+        return None if _tells_less(end, glue, after) else glue
     return next((glue for glue in (" ", "") if _tells_more(end, glue, after)), None)
 
 
 def _joined(one: str, glue: str, other: str) -> str:
     return f"{one.rstrip()}{glue}{other.lstrip()}" if glue else f"{one}{other}"
+
+
+def _tells_less(one: str, glue: str, other: str) -> bool:
+    """True where some rule holds for one of the lines that does not hold for both together: they were two."""
+    both = _joined(one, glue, other)
+    return any(
+        rule.regex.search(line) is not None and rule.regex.search(both) is None
+        for line in (one, other)
+        for rule in ALL.likely(line)
+    )
 
 
 def _tells_more(one: str, glue: str, other: str) -> bool:

@@ -86,7 +86,7 @@ def silences(lines: Sequence[LogLine]) -> Iterator[Clue]:
     Ranks of one file are read together, since those that make steps may be silent while others speak.
     """
     for stream in _by_file(lines):
-        made = steps(stream) if len(stream) > FEWEST_STEPS else ()
+        made = steps(stream if len(stream) > FEWEST_STEPS else ())
         own = _with_own_time(stream) if made else frozenset[int]()
         timed = [
             (found.line, moment)
