@@ -146,7 +146,7 @@ class BedGround:
         return pods_on(cluster, node)
 
     def strike(self, resolved: Resolved, home: Path) -> None:
-        """Delete what is left and bring every node back, empty and unmarked."""
+        """Delete what is left, wait for its end where it lives, and bring every node back, empty and unmarked."""
         for node in self.options.real_nodes():
             faults.mend(node)
             faults.thaw(node)
@@ -159,6 +159,7 @@ class BedGround:
             self._revive(node)
         for node in cluster.list("Node"):
             _clean(cluster, node)
+        self.no_orphans(resolved, home)  # the next story may have its name
 
     def _revive(self, node: Node) -> None:
         if not groups.members(f"{node.name}/own"):

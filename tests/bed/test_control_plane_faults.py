@@ -85,7 +85,8 @@ def test_the_run_ends_as_if_nothing_had_been(healthy: Healthy, runs: Runs) -> No
 
 
 @pytest.fixture
-def scene(prefect_server: str, bed: Bed) -> Iterator[Stage]:
+def scene(prefect_server: str, bed: Bed, runs: Runs) -> Iterator[Stage]:
+    runs.close()  # its nodes are needed; it is open where the test that ends it is not in turn
     with stage(prefect_server, BedGround()) as made:
         yield made
     bed.settle()

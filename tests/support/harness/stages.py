@@ -171,10 +171,13 @@ class Stage:
         story = self.until(lambda story: story.attempt is not None and story.attempt.submitted_at is not None, "submit")
         deadline = time.monotonic() + self.ground.deadline_seconds
         scene = self.scene()
-        while step_seen(scene) < step:
-            assert time.monotonic() < deadline, f"step {step} was not seen; {self.tell()}"
-            assert story.run.state not in FINISHED, self.tell()
-            time.sleep(0.005)
+        with self._changes() as written:
+            while step_seen(scene) < step:
+                assert time.monotonic() < deadline, f"step {step} was not seen; {self.tell()}"
+                assert story.run.state not in FINISHED, f"it ended before step {step} was seen; {self.tell()}"
+                time.sleep(0.005)
+                if written():
+                    story, scene = self.story, self.scene()
         return self
 
     @contextmanager
