@@ -19,7 +19,15 @@ LEAST_SECONDS = 60
 READINESS_PORT, METRICS_PORT = 8080, 8081
 """Autopilot's own."""
 USUAL_IMAGE = "primus-flows/programs:0.1"
-OWN_VARIABLES = ("NODE_NAME", "POD_NAME", "POD_IP", "NAMESPACE", "PVC_TEST_STORAGE_CLASS", "PRIMUS_TOKEN")
+OWN_VARIABLES = (
+    "NODE_NAME",
+    "POD_NAME",
+    "POD_IP",
+    "NAMESPACE",
+    "PVC_TEST_STORAGE_CLASS",
+    "PRIMUS_TOKEN",
+    "PRIMUS_TOKEN_FILE",
+)
 """What the daemon is told by its pod."""
 TOKEN_SECRET = "primus-health-token"  # noqa: S105 - a name
 

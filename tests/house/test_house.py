@@ -50,6 +50,7 @@ SHARED_WITH_PROGRAMS = {
     "runtime.http_client": "how a hosts file is read",
     "runtime.processes": "how the process of Ansible takes along what it started",
     "runtime.proxies": "which hosts are never asked through a proxy",
+    "runtime.report_token": "the names of variables that hold tokens, which no profile may set",
     "runtime.text": "what of others' words may reach a terminal or a page",
 }
 """Modules of programs from which others take values or functions beside Options, and what for. What both sides tell

@@ -14,11 +14,11 @@ from workflows.attempt.commands import PROGRAMS_VOLUME, whole_seconds
 from workflows.attempt.plan import AttemptPlan
 from workflows.attempt.pods import Part
 from workflows.model import ownership
+from workflows.programs.runtime import report_token
 
 PIPELINE = "train"
 SAVE_MARGIN_SECONDS = 10
 """Time between the ranks' SIGKILL by the launcher and the pod's own, for the termination record."""
-TOKEN_KEY = "token"  # noqa: S105 - the key's name, not a token
 PORT_NAME = "primus"
 TOPOLOGY_LABELS = {"rack": labels.RACK, "block": labels.BLOCK}
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -106,7 +106,7 @@ def coordinator_pod(plan: AttemptPlan) -> Part:
     """Template of the coordinator's pod, likewise."""
     name = labels.COORDINATOR_ROLE
     cluster, pool = plan.resolved.cluster, plan.coordinator_pool
-    mounts = pods.volume_mounts(cluster, {})
+    mounts = pods.volume_mounts(cluster, {pods.TOKEN_VOLUME: pods.TOKEN_MOUNT})
     container = {
         "name": name,
         "image": cluster.programs_image,
@@ -116,7 +116,7 @@ def coordinator_pod(plan: AttemptPlan) -> Part:
             pods.variable("PRIMUS_ROLE", name),
             pods.field_variable("PRIMUS_POD_IP", "status.podIP"),
             pods.variable("PRIMUS_RUN_DIR", placeholders.run_dir(plan)),
-            pods.secret_variable("PRIMUS_TOKEN", labels.secret_name(plan.run, plan.attempt), TOKEN_KEY),
+            pods.token_variable(),
         ],
         "ports": [{"name": PORT_NAME, "containerPort": labels.COORDINATOR_PORT}],
         "resources": pods.OWN_RESOURCES,
@@ -128,7 +128,7 @@ def coordinator_pod(plan: AttemptPlan) -> Part:
         **optional("affinity", pods.node_affinity(plan, _listed_nodes(plan) if pool == plan.resolved.pool else ())),
         **_basics(plan, pool),
         "securityContext": pods.pod_security(cluster),
-        "volumes": pods.storage_volumes(cluster),
+        "volumes": [*pods.storage_volumes(cluster), _token(plan)],
         "containers": [container],
     }
     return {"metadata": {"labels": pod_labels(plan, name)}, "spec": spec}
@@ -198,7 +198,12 @@ def _volumes(plan: AttemptPlan, role: Role) -> list[Part]:
         *pods.storage_volumes(plan.resolved.cluster),
         pods.empty_volume(PROGRAMS_VOLUME),
         {"name": pods.SHARED_MEMORY_VOLUME, "emptyDir": memory},
+        _token(plan),
     ]
+
+
+def _token(plan: AttemptPlan) -> Part:
+    return pods.token_volume(labels.secret_name(plan.run, plan.attempt))
 
 
 def _bring_programs(plan: AttemptPlan) -> Part:
@@ -215,7 +220,8 @@ def _bring_programs(plan: AttemptPlan) -> Part:
 
 
 def _rank_container(plan: AttemptPlan, role: Role, holder: Holder) -> Part:
-    own = {PROGRAMS_VOLUME: pods.PROGRAMS_MOUNT, pods.SHARED_MEMORY_VOLUME: "/dev/shm"}  # noqa: S108 - a mount path
+    shared_memory = {pods.SHARED_MEMORY_VOLUME: "/dev/shm"}  # noqa: S108 - a mount path
+    own = {PROGRAMS_VOLUME: pods.PROGRAMS_MOUNT, **shared_memory, pods.TOKEN_VOLUME: pods.TOKEN_MOUNT}
     mounts = pods.volume_mounts(plan.resolved.cluster, own)
     return {
         "name": (holder.container if role.name == plan.role.name else "") or role.name,
@@ -239,9 +245,9 @@ def _rank_environment(plan: AttemptPlan, role: Role, mounts: list[Part], holder:
         pods.variable(RESUME_FROM, holder.resume_from),
         pods.variable(RESUME_STEP, holder.resume_step),
         pods.variable("PRIMUS_COORDINATOR_URL", f"http://{holder.coordinator_host}:{labels.COORDINATOR_PORT}"),
-        pods.secret_variable("PRIMUS_TOKEN", labels.secret_name(plan.run, plan.attempt), TOKEN_KEY),
+        pods.token_variable(),
     ]
-    return [*ours, *_user_environment(plan, role, {item["name"] for item in ours})]
+    return [*ours, *_user_environment(plan, role, {*report_token.SECRETS, *(item["name"] for item in ours)})]
 
 
 def _user_environment(plan: AttemptPlan, role: Role, taken: set[str]) -> list[Part]:

@@ -16,6 +16,9 @@ from workflows.programs.checkpoints import proofs
 Part = dict[str, Any]
 
 SHARED_MEMORY_VOLUME = "shared-memory"
+TOKEN_VOLUME = "token"  # noqa: S105 - a volume's name
+TOKEN_KEY = "token"  # noqa: S105 - the key's name, not a token
+TOKEN_MOUNT = "/primus/token"  # noqa: S105 - a mount path
 PROGRAMS_MOUNT = "/primus/programs"
 OUTPUTS_MOUNT = "/primus/outputs"
 NODE_LIST_LIMIT = 512
@@ -60,6 +63,16 @@ def storage_volumes(cluster: ClusterProfile) -> list[Part]:
 def empty_volume(name: str) -> Part:
     """A folder that lives as long as its pod."""
     return {"name": name, "emptyDir": {}}
+
+
+def token_volume(secret: str) -> Part:
+    """The folder with the token that `secret` holds; whoever may see the container's environment does not see it."""
+    return {"name": TOKEN_VOLUME, "secret": {"secretName": secret}}
+
+
+def token_variable() -> Part:
+    """The environment variable that names the token's file."""
+    return variable("PRIMUS_TOKEN_FILE", f"$({folder_variable(TOKEN_VOLUME)})/{TOKEN_KEY}")
 
 
 def variable(name: str, value: str) -> Part:

@@ -23,7 +23,6 @@ from workflows.platform.pod_shapes import (
     mounts_of,
     resources_of,
     scraped_at,
-    secret_variables,
     variables,
 )
 from workflows.platform.workspace import RBAC, WORKSPACE, Right
@@ -114,7 +113,7 @@ def _pod(values: HealthValues) -> Manifest:
         "terminationGracePeriodSeconds": 30,
         "securityContext": _pod_security(values),
         "tolerations": [_toleration(taint) for taint in values.tolerations] or [{"operator": "Exists"}],
-        "volumes": [empty_volume(PROGRAMS_VOLUME), empty_volume("tmp")],
+        "volumes": [empty_volume(PROGRAMS_VOLUME), empty_volume("tmp"), *_token(values)],
         "initContainers": [_bring_programs(values)],
         "containers": [_daemon(values)],
     }
@@ -160,7 +159,8 @@ def _bring_programs(values: HealthValues) -> Manifest:
 
 
 def _daemon(values: HealthValues) -> Manifest:
-    mounts = mounts_of({PROGRAMS_VOLUME: pods.PROGRAMS_MOUNT, "tmp": TMP})
+    token = {} if values.compatible else {pods.TOKEN_VOLUME: pods.TOKEN_MOUNT}
+    mounts = mounts_of({PROGRAMS_VOLUME: pods.PROGRAMS_MOUNT, "tmp": TMP, **token})
     mounts[0]["readOnly"] = True
     security = {"privileged": True} if values.privileged else _container_security(["NET_RAW"])
     archive = f"{pods.PROGRAMS_MOUNT}/{copy.NAME}"
@@ -182,6 +182,10 @@ def _daemon(values: HealthValues) -> Manifest:
     }
 
 
+def _token(values: HealthValues) -> list[Manifest]:
+    return [] if values.compatible else [pods.token_volume(values.token_secret)]
+
+
 def _environment(values: HealthValues) -> list[Manifest]:
     storage = {"PVC_TEST_STORAGE_CLASS": values.storage_class} if values.storage_class else {}
     return [
@@ -190,7 +194,7 @@ def _environment(values: HealthValues) -> list[Manifest]:
         pods.field_variable("POD_IP", "status.podIP"),
         pods.field_variable("NAMESPACE", "metadata.namespace"),
         *variables({"HOME": TMP, "TMPDIR": TMP, **storage, **values.environment}),
-        *([] if values.compatible else secret_variables({"PRIMUS_TOKEN": (values.token_secret, "token")})),
+        *([] if values.compatible else [pods.variable("PRIMUS_TOKEN_FILE", f"{pods.TOKEN_MOUNT}/{pods.TOKEN_KEY}")]),
     ]
 
 

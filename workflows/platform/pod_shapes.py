@@ -27,14 +27,6 @@ def variables(values: Mapping[str, str]) -> list[Manifest]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def secret_variables(values: Mapping[str, tuple[str, str]]) -> list[Manifest]:
-    """Environment variables by (Secret, key)."""
-    return [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
-        for name, (secret, key) in values.items()
-    ]
-
-
 def mounts_of(paths: Mapping[str, str]) -> list[Manifest]:
     """Mounts by volume name."""
     return [{"name": name, "mountPath": path} for name, path in paths.items()]

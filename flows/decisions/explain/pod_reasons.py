@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from flows.decisions.explain.reasons import Hold, Reason, Witness, of_condition, of_event
 from flows.decisions.recovery.nodes import refusal
+from workflows import labels
 from workflows.model.cluster import Container, Event, Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.manifest import Condition
@@ -45,6 +46,8 @@ _ADVICE = {
     Hold.NODE_SILENT: "wait for the node or let the flow take another one: the driver does so by itself",
     Hold.STARTING: "wait; a first pull of a large image takes minutes",
 }
+_NOT_FOUND = re.compile(r"(?:secret|configmap) \"[^\"]+\" not found|references non-existent (?:secret|configmap) key")
+_HELD_BACK = "waits for its token, which it gets when no pod of the attempt before lives any more"
 _PULL_TEXT = re.compile(r"^Back-off pulling image \"[^\"]*\"(?:: )?")
 
 
@@ -71,19 +74,34 @@ def _held(pod: Pod, cluster: ClusterSight) -> tuple[Hold, str, Witness] | None:
     """What holds the pod, in words without its own name, and the object that says so."""
     for container in pod.containers:
         hold = _container_hold(container)
+        if hold is Hold.CONTAINER_CONFIG and _waits_for_token(pod, container.message):
+            return Hold.STARTING, _HELD_BACK, _witness(pod, container)
         if hold is not None:
             return hold, _container_sentence(hold, container), _witness(pod, container)
     if pod.phase != "Pending":
         return None
-    for hold, reasons in ((Hold.MOUNT, MOUNTS), (Hold.SANDBOX, SANDBOXES)):
-        event = _newest(cluster, pod, reasons)
+    events = ((hold, _newest(cluster, pod, names)) for hold, names in ((Hold.MOUNT, MOUNTS), (Hold.SANDBOX, SANDBOXES)))
+    for hold, event in events:
         if event is not None:
-            return hold, _short(event.message), of_event(event)
+            return *_event_hold(pod, hold, event), of_event(event)
     silent = cluster.unready_nodes.get(pod.node)
     if silent is not None:
         witness = Witness("Node", silent.name, "Ready", silent.reason)
         return Hold.NODE_SILENT, f"its node {silent.name} is not ready", witness
     return Hold.STARTING, *_starting(pod, cluster)
+
+
+def _event_hold(pod: Pod, hold: Hold, event: Event) -> tuple[Hold, str]:
+    if _waits_for_token(pod, event.message):
+        return Hold.STARTING, _HELD_BACK
+    # A volume of a Secret is not the storage's fault.
+    lacks = hold is Hold.MOUNT and _NOT_FOUND.search(event.message)
+    return Hold.CONTAINER_CONFIG if lacks else hold, _short(event.message)
+
+
+def _waits_for_token(pod: Pod, message: str) -> bool:
+    """Whether the driver has not handed out the pod's token: it does once the pods of the attempt before are gone."""
+    return bool(pod.attempt) and f'secret "{labels.secret_name(pod.run, pod.attempt)}" not found' in message
 
 
 def _container_hold(container: Container) -> Hold | None:

@@ -191,6 +191,33 @@ CASES: list[tuple[Hold, RunSight, str]] = [
         'secret "hub" not found',
     ),
     (
+        Hold.CONTAINER_CONFIG,
+        sight(
+            cluster(
+                pods=(waiting("ContainerCreating"),),
+                events=(
+                    event("FailedMount", 'MountVolume.SetUp failed for volume "data-key" : secret "hub" not found'),
+                ),
+            )
+        ),
+        'secret "hub" not found',
+    ),
+    (
+        Hold.STARTING,
+        sight(
+            cluster(
+                pods=(replace(waiting("ContainerCreating"), run="demo-1"),),
+                events=(
+                    event(
+                        "FailedMount",
+                        'MountVolume.SetUp failed for volume "token" : secret "demo-1-a1-token" not found',
+                    ),
+                ),
+            )
+        ),
+        "waits for its token, which it gets when no pod of the attempt before lives any more",
+    ),
+    (
         Hold.CRASH_LOOP,
         sight(cluster(pods=(waiting("CrashLoopBackOff", restarts=4, last_exit="exit code 1 (Error)"),))),
         "4 restarts, last time: exit code 1",

@@ -21,7 +21,7 @@ from workflows.wire import Termination, from_json, from_line
 DEADLINE_SECONDS = patience(30.0)
 """Generous: only a test that fails waits so long."""
 MAIN = Path(__file__).parents[3] / "workflows" / "programs" / "main.py"
-TOKEN = "a test's token"
+TOKEN = "of-this-test-alone"
 PORT = 29400
 _hosts = itertools.count(1)
 
@@ -161,11 +161,12 @@ class GangOnLoopback:
             "PATH": os.environ["PATH"],
             "PRIMUS_RUN": "r",
             "PRIMUS_ATTEMPT": "1",
-            "PRIMUS_TOKEN": TOKEN,
+            "PRIMUS_TOKEN_FILE": str(folder / "token"),
             "PRIMUS_RUN_DIR": str(self.run_dir),
             "PRIMUS_COORDINATOR_URL": f"http://coordinator:{PORT}",
             "PRIMUS_HOSTS_FILE": str(folder / "hosts"),
         }
+        (folder / "token").write_text(TOKEN)
         (folder / "hosts").write_text(f"{self.net}.1 coordinator coordinator.gang  # as the cluster writes it\n")
 
     def start(self, argv: list[str], **environment: str) -> Program:

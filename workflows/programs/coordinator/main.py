@@ -23,7 +23,7 @@ from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.state import REPLICA, ROLE, SCOPES
 from workflows.programs.coordinator.store import ExpectedGang
 from workflows.programs.runtime import files, flags
-from workflows.programs.runtime.report_token import forget_secrets
+from workflows.programs.runtime.report_token import forget_secrets, token_from
 from workflows.wire import TERMINATION_MESSAGE_BYTES
 
 
@@ -136,13 +136,13 @@ def main(argv: List[str]) -> int:
     environment = dict(os.environ)
     forget_secrets(os.environ)
     try:
-        options = parse(argv)
+        options, token = parse(argv), token_from(environment)
     except flags.UsageError as error:
         return _refuse(str(error))
-    if not environment.get("PRIMUS_TOKEN"):
-        return _refuse("PRIMUS_TOKEN: must be set; whoever holds it controls the gang")
+    if not token:
+        return _refuse("PRIMUS_TOKEN_FILE: must be set; whoever holds the token controls the gang")
     _many_descriptors()
-    coordinator = Coordinator(options.gang, environment)
+    coordinator = Coordinator(options.gang, {**environment, "PRIMUS_TOKEN": token})
     run_dir = environment.get("PRIMUS_RUN_DIR", "")
     if run_dir:
         attempt = environment.get("PRIMUS_ATTEMPT", "") or "1"

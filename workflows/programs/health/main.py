@@ -25,7 +25,7 @@ from workflows.programs.health.gpu_checks import GpuLimits, Tools, cpu_model
 from workflows.programs.health.kubernetes import ACCOUNT, Api, Hold, NoHold, TaintHold, api_from, iso, owner_of
 from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.node_checks import CLASS
-from workflows.programs.health.options import Options, parse, periodic_of, token_from
+from workflows.programs.health.options import Options, parse, periodic_of
 from workflows.programs.health.peers import (
     ClusterNodes,
     ConfiguredNodes,
@@ -47,7 +47,7 @@ from workflows.programs.health.server import (
 )
 from workflows.programs.probes.node import read
 from workflows.programs.runtime import flags
-from workflows.programs.runtime.report_token import forget_secrets
+from workflows.programs.runtime.report_token import forget_secrets, token_from
 
 Say = Callable[[str], None]
 LOOPBACK = "127.0.0.1"

@@ -123,25 +123,3 @@ def periodic_of(options: Options, environment: Mapping[str, str]) -> Tuple[str, 
         where = "--checks" if options.checks else "PERIODIC_CHECKS"
         raise flags.UsageError(f"{where}: {', '.join(unknown) or 'names none'}; known are {', '.join(CHECKS)}")
     return checks
-
-
-def token_from(environment: Mapping[str, str]) -> str:
-    """The bearer token; "" where none is given.
-
-    Raises:
-        flags.UsageError: the file cannot be read, or it is no token.
-    """
-    token, path = environment.get("PRIMUS_TOKEN", ""), environment.get("PRIMUS_TOKEN_FILE", "")
-    where = "PRIMUS_TOKEN"
-    if not token and path:
-        where = "PRIMUS_TOKEN_FILE"
-        try:
-            with open(path, encoding="ascii") as file:
-                token = file.read().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise flags.UsageError(f"PRIMUS_TOKEN_FILE: {path} cannot be read: {error}") from error
-        if not token:
-            raise flags.UsageError(f"PRIMUS_TOKEN_FILE: {path} is empty")
-    if token and (not token.isascii() or not token.isprintable() or " " in token):
-        raise flags.UsageError(f"{where}: is no token: use printable ASCII without spaces")
-    return token

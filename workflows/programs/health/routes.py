@@ -82,7 +82,7 @@ class Gate:
         if self._compatible:
             return ""
         if not self._token:
-            return "this daemon was started without a token, so nobody may start work: set PRIMUS_TOKEN"
+            return "this daemon was started without a token, so nobody may start work: set PRIMUS_TOKEN_FILE"
         scheme, _, given = authorization.partition(" ")
         right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token.encode())
         if scheme.lower() == "bearer" and right:

@@ -42,7 +42,12 @@ def _refuse(message: str, environment: Mapping[str, str]) -> int:
     """Leave a termination message for a launcher that cannot begin; no rank is to blame."""
     print(f"launch: {message}", file=sys.stderr, flush=True)
     attempt = environment.get("PRIMUS_ATTEMPT", "")
-    readable = {**environment, "PRIMUS_POD_INDEX": "0", "PRIMUS_RESUME_STEP": ""}
+    readable = {
+        **environment,
+        **dict.fromkeys(report_token.SECRETS, ""),
+        "PRIMUS_POD_INDEX": "0",
+        "PRIMUS_RESUME_STEP": "",
+    }
     place = parse_place({**readable, "PRIMUS_ATTEMPT": attempt if attempt.isdigit() else "1"})
     record = replace(place.record(environment.get("PRIMUS_ROLE", ""), "launcher-error", message), cause="arguments")
     termination.write(record, place.termination_log, "")

@@ -13,6 +13,7 @@ from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 from workflows.programs.launcher.lifecycle import SIGNALS, TERM, LauncherFailed, SaveWay
 from workflows.programs.progress.reader import StepCounting
 from workflows.programs.runtime import files, flags
+from workflows.programs.runtime.report_token import token_from
 from workflows.wire import Termination
 
 STEPLESS = ("file", "none", "")
@@ -172,7 +173,7 @@ class Place:
 
 
 def parse_place(environment: Mapping[str, str]) -> Place:
-    """The place in a pod's environment; raises UsageError where a variable is not the number it must be."""
+    """The place in a pod's environment; raises UsageError where a variable is not what it must be."""
     say = environment.get
     step = say("PRIMUS_RESUME_STEP", "")
     return Place(
@@ -187,7 +188,7 @@ def parse_place(environment: Mapping[str, str]) -> Place:
         resume_from=say("PRIMUS_RESUME_FROM", ""),
         resume_step=_number("PRIMUS_RESUME_STEP", step) if step else None,
         coordinator_url=say("PRIMUS_COORDINATOR_URL", ""),
-        token=say("PRIMUS_TOKEN", ""),
+        token=token_from(environment),
         hosts_file=say("PRIMUS_HOSTS_FILE", ""),
         termination_log=files.termination_log(environment),
     )

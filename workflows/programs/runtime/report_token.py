@@ -1,17 +1,41 @@
-"""The token with which the ranks of one pod may report their progress, and nothing else.
+"""Tokens of our programs: the one that controls, and the one with which the ranks of one pod may report their progress.
 
-Ranks find it in a file: what stands in an environment is printed by `env`, by traces and by every child.
+Both are read from files: what stands in an environment is printed by `env`, by traces and by every child.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import Generator, MutableMapping
+from typing import Generator, Mapping, MutableMapping
+
+from workflows.programs.runtime import flags
 
 VARIABLE = "PRIMUS_REPORT_TOKEN_FILE"
-SECRETS = ("PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE", "PRIMUS_REPORT_TOKEN")
+SECRETS = ("PRIMUS_TOKEN", "PRIMUS_TOKEN_FILE", "PRIMUS_FOLDER_TOKEN", "PRIMUS_REPORT_TOKEN")
 """Of an environment: no child of ours gets these."""
+
+
+def token_from(environment: Mapping[str, str]) -> str:
+    """The token that controls, of PRIMUS_TOKEN or the file that PRIMUS_TOKEN_FILE names; "" where none is given.
+
+    Raises:
+        flags.UsageError: the file cannot be read, or it is no token.
+    """
+    token, path = environment.get("PRIMUS_TOKEN", ""), environment.get("PRIMUS_TOKEN_FILE", "")
+    where = "PRIMUS_TOKEN"
+    if not token and path:
+        where = "PRIMUS_TOKEN_FILE"
+        try:
+            with open(path, encoding="ascii") as file:
+                token = file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise flags.UsageError(f"PRIMUS_TOKEN_FILE: {path} cannot be read: {error}") from error
+        if not token:
+            raise flags.UsageError(f"PRIMUS_TOKEN_FILE: {path} is empty")
+    if token and (not token.isascii() or not token.isprintable() or " " in token):
+        raise flags.UsageError(f"{where}: is no token: use printable ASCII without spaces")
+    return token
 
 
 def forget_secrets(environment: MutableMapping[str, str]) -> None:

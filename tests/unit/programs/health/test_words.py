@@ -18,7 +18,7 @@ from workflows.programs.health.gpu_places import GpuList, placed
 from workflows.programs.health.kubernetes import iso, owner_of, seconds_of
 from workflows.programs.health.labels import HEALTH, changes, diagnosed, level_label, output_annotation, stamp
 from workflows.programs.health.node_checks import claim_name
-from workflows.programs.health.options import Options, parse, token_from
+from workflows.programs.health.options import Options, parse
 from workflows.programs.health.peers import Peer, PeerError, addresses_of, gpus_asked, peer_of, peers_from
 from workflows.programs.health.query import (
     NONE,
@@ -50,6 +50,7 @@ from workflows.programs.health.results import (
 )
 from workflows.programs.parsers.text import Reading
 from workflows.programs.runtime.flags import UsageError
+from workflows.programs.runtime.report_token import token_from
 
 STATUS_OF = {
     "pciebw": "PCIE Failed",

@@ -92,9 +92,15 @@ def test_a_second_coordinator_on_the_same_port_says_so(gang: GangOnLoopback) -> 
 
 
 def test_a_coordinator_without_a_token_does_not_start(gang: GangOnLoopback) -> None:
-    program = gang.start(["coordinate"], PRIMUS_TOKEN="", PRIMUS_TERMINATION_LOG=str(gang.folder / "message"))
+    program = gang.start(["coordinate"], PRIMUS_TOKEN_FILE="", PRIMUS_TERMINATION_LOG=str(gang.folder / "message"))
     assert program.end() == 2
-    assert "PRIMUS_TOKEN: must be set" in (gang.folder / "message").read_text()
+    assert "PRIMUS_TOKEN_FILE: must be set" in (gang.folder / "message").read_text()
+
+
+def test_a_token_that_cannot_be_read_is_told_by_the_launcher(gang: GangOnLoopback) -> None:
+    assert gang.launch(PRIMUS_TOKEN_FILE="/nowhere/token").end() == 2
+    assert "PRIMUS_TOKEN_FILE: /nowhere/token cannot be read" in gang.message().detail
+    assert gang.message().cause == "arguments"
 
 
 def test_a_storage_that_refuses_does_not_stop_the_training(gang: GangOnLoopback) -> None:

@@ -107,6 +107,7 @@ def test_a_rank_gets_torchruns_names_and_ours_and_no_token() -> None:
     base = {
         "PRIMUS_TOKEN": "secret",
         "PRIMUS_TOKEN_FILE": "/secret",
+        "PRIMUS_FOLDER_TOKEN": "/primus/token",
         "MINE": "kept",
         "RANK": "99",
         "PRIMUS_RUN": "demo-1",

@@ -14,6 +14,7 @@ from tests.support.builders.attempt_plans import AMD, TRAINER, a_cluster, a_gpu_
 from workflows import labels
 from workflows.attempt.jobset import coordinator_host, jobset
 from workflows.attempt.pods import NODE_LIST_LIMIT
+from workflows.programs.runtime.report_token import SECRETS
 
 
 def job(manifest: dict[str, Any], role: str) -> dict[str, Any]:
@@ -115,10 +116,21 @@ def test_variables_stand_before_those_that_name_them() -> None:
             seen.add(name)
 
 
-def test_the_token_is_read_from_its_secret() -> None:
-    for role in ("trainer", "coordinator"):
-        found = environment(jobset(a_plan()), role)["PRIMUS_TOKEN"]
-        assert found == {"secretKeyRef": {"name": labels.secret_name("demo-1", 1), "key": "token"}}
+def test_the_token_is_a_file_of_its_secret_and_stands_in_no_environment() -> None:
+    gang = jobset(a_gpu_plan())
+    for role in ("trainer", "feeder", "coordinator"):
+        [container] = pod(gang, role)["containers"]
+        assert environment(gang, role)["PRIMUS_TOKEN_FILE"] == "$(PRIMUS_FOLDER_TOKEN)/token"
+        assert {"name": "token", "mountPath": "/primus/token"} in container["volumeMounts"]
+        secret = {"secretName": labels.secret_name("demo-1", 1)}
+        assert {"name": "token", "secret": secret} in pod(gang, role)["volumes"]
+    assert "secretKeyRef" not in str(jobset(a_plan())), "only what a profile asks for by `secret_environment`"
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_no_profile_names_another_token(name: str) -> None:
+    with pytest.raises(ProfileError, match=f"environment.{name}: is set twice: it is ours"):
+        jobset(a_plan(a_run(roles=(TRAINER.model_copy(update={"environment": {name: "x"}}),))))
 
 
 def test_gpus_and_nics_are_requested_with_equal_limits() -> None:

@@ -103,9 +103,12 @@ def test_what_looks_like_a_secret_is_refused_by_its_name(environment: dict[str, 
 
 
 def test_the_token_comes_from_the_sites_own_secret() -> None:
-    [token] = [one for one in daemon(HealthValues(token_secret="mine"))["env"] if one["name"] == "PRIMUS_TOKEN"]
-    assert token["valueFrom"] == {"secretKeyRef": {"name": "mine", "key": "token"}}
-    assert not any(one["name"] == "PRIMUS_TOKEN" for one in daemon(FULL)["env"]), "nobody is asked for one there"
+    values = HealthValues(token_secret="mine")
+    assert {"name": "PRIMUS_TOKEN_FILE", "value": "/primus/token/token"} in daemon(values)["env"]
+    assert {"name": "token", "mountPath": "/primus/token"} in daemon(values)["volumeMounts"]
+    assert {"name": "token", "secret": {"secretName": "mine"}} in pod(values)["volumes"]
+    assert "secretKeyRef" not in str(pod(values)), "an environment is printed by everybody who looks into the pod"
+    assert "token" not in str(pod(FULL)["volumes"]) + str(daemon(FULL)["env"]), "nobody is asked for one there"
 
 
 @BOTH
