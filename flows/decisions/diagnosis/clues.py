@@ -177,8 +177,10 @@ def _floor(share: float) -> float:
     return math.floor(share * 1000 + 1e-6) / 1000
 
 
-def _strength(clue: Clue) -> tuple[float, bool, float, str, str]:
-    return (-clue.weight, clue.echo, math.inf if clue.at is None else clue.at, clue.rule, clue.text)
+def _strength(clue: Clue) -> tuple[float, bool, bool, float, str, str]:
+    """A source line that a traceback quotes says less than the exception that it raised."""
+    quoted, at = clue.text[:1].isspace(), math.inf if clue.at is None else clue.at
+    return (-clue.weight, clue.echo, quoted, at, clue.rule, clue.text)
 
 
 def _without_wrappers(clues: Sequence[Clue]) -> tuple[Clue, ...]:

@@ -21,7 +21,7 @@ from flows.decisions.diagnosis.witnesses import exit_clue, memory_untold, testim
 from flows.decisions.policy import policy_of
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import Evidence, LogLine, Signal
-from workflows.programs.launcher.termination import without_volatile_parts
+from workflows.programs.runtime.last_words import without_volatile_parts
 
 UNOPPOSED_ODDS = 5.0
 """A weight is the probability where one line alone is known. Whole logs are more: another cause would have left its own
@@ -156,7 +156,7 @@ def _why(weighed: Weighing, gang: Gang, evidence: Evidence) -> str:
     if not weighed.telling:
         hint = f"; the nearest is {weighed.alternatives[0][0]}" if weighed.alternatives else ""
         return f"{_failed_first(gang, evidence)}the evidence is not enough for a diagnosis{hint}"
-    strongest = f"{weighed.telling[0].text[:200]} [{weighed.telling[0].rule}]"
+    strongest = f"{weighed.telling[0].text.strip()[:200]} [{weighed.telling[0].rule}]"
     past = next((clue.text for clue in weighed.telling if clue.rule.startswith("history-")), "")
     suffered = len(gang.victims)
     return "; ".join(

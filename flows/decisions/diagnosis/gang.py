@@ -12,7 +12,7 @@ from flows.decisions.diagnosis.lines import clean
 from flows.decisions.diagnosis.matching import match_line
 from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
-from workflows.programs.launcher.termination import fingerprint
+from workflows.programs.runtime.last_words import fingerprint
 from workflows.wire import RankEnd, Termination
 
 

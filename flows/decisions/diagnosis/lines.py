@@ -14,8 +14,9 @@ from enum import Enum
 
 from flows.decisions.diagnosis.clues import Rule
 from flows.decisions.policy import POLICY
-from workflows.model.attempt import Evidence, LogLine
+from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.model.cluster import NEVER_STARTED
+from workflows.wire import LINE_PREFIX
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CTIME = r"(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}"
@@ -104,6 +105,14 @@ def _unwrapped(text: str) -> str:
     return log if isinstance(log, str) else text
 
 
+_OURS = re.compile(r"(?:\S{0,40}Z )?launcher: |.{0,120}?" + re.escape(LINE_PREFIX) + r"\{")
+
+
+def is_ours(line: LogLine) -> bool:
+    """True for what our own launcher says: its sentences, and its records, which quote what ranks printed."""
+    return _OURS.match(line.text) is not None
+
+
 TOLD_BY_RANKS = frozenset({"completed", "rank-failed", "told-to-stop"})
 """Ends of launchers whose detail says no more than the ends of the ranks."""
 
@@ -123,7 +132,8 @@ def gather(evidence: Evidence) -> tuple[LogLine, ...]:
     )
     if evidence.workflow_message:
         lines.append(LogLine(evidence.workflow_message, "event"))
-    if evidence.detail:
+    # Of failed pods it only says again what they and their ranks said.
+    if evidence.detail and evidence.signal is not Signal.POD_FAILED:
         lines.append(LogLine(evidence.detail, "event"))
     return _without_copies(clean(line) for line in lines)
 

@@ -10,7 +10,7 @@ from flows.decisions.diagnosis.clues import Clue
 from flows.decisions.diagnosis.exceptions import LineMatches, Raised, second_tier, tracebacks
 from flows.decisions.diagnosis.gang import dying
 from flows.decisions.diagnosis.healthy import speaks_of_trouble
-from flows.decisions.diagnosis.lines import Level, by_stream, level_of
+from flows.decisions.diagnosis.lines import Level, by_stream, is_ours, level_of
 from flows.decisions.diagnosis.matching import ALL, MAX_CHARACTERS, RuleMatch, match_line
 from flows.decisions.diagnosis.places import agent_node, rank_of
 from flows.decisions.diagnosis.prefilter import Cue
@@ -108,7 +108,7 @@ def _quiet(
 
 def _line_matches(stream: Sequence[LogLine]) -> list[tuple[LogLine, tuple[RuleMatch, ...], float, bool]]:
     """Lines that say something: rules, what chained exceptions leave of their weight, does a traceback end there?"""
-    raised = {id(item.line): item for item in tracebacks(stream)}
+    raised = {id(item.line): item for item in tracebacks([line for line in stream if not is_ours(line)])}
     index = ALL.within(line.text[:MAX_CHARACTERS] for line in stream)
     if not index.rules and not raised:
         return []

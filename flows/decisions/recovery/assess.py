@@ -5,6 +5,7 @@ Called by the train flow for every change. Nothing here concludes anything from 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,8 +18,9 @@ from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.labels import COORDINATOR_ROLE
 from workflows.model.attempt import AttemptView, Signal
-from workflows.model.cluster import running_coordinator
+from workflows.model.cluster import Pod, running_coordinator
 from workflows.model.records import AttemptRecord
+from workflows.programs.launcher.lifecycle import is_failure
 
 LAUNCHER_SILENT_SECONDS = 5.0
 """A launcher that answered within this time lives, whatever the node's condition says; heartbeats come each second."""
@@ -132,13 +134,27 @@ def _stands_still(view: AttemptView, case: Case) -> WatchFinding | None:
 
 def _pod_failed(view: AttemptView, case: Case) -> WatchFinding | None:
     fatal = {role.name for role in case.resolved.run.roles if role.on_failure == "fail_attempt"}
-    failed = [pod for pod in view.pods if pod.role in fatal and pod.phase == "Failed"]
-    if not failed:
+    failed = [pod for pod in view.pods if pod.trains and pod.phase == "Failed"]
+    if not any(pod.role in fatal for pod in failed):
         return None
     disrupted = [pod for pod in failed if pod.disrupted]
     signal = Signal.PREEMPTION_NOTICE if disrupted and len(disrupted) == len(failed) else Signal.POD_FAILED
-    names = ", ".join(f"{pod.name} ({pod.reason or pod.exit_code})" for pod in failed[:4])
+    first_to_last = sorted(failed, key=_failed_at)
+    names = ", ".join(f"{pod.name} ({_how(pod)})" for pod in first_to_last[:4])
     return WatchFinding(signal, f"failed: {names}", tuple(sorted({pod.node for pod in failed if pod.node})))
+
+
+def _failed_at(pod: Pod) -> tuple[float, str]:
+    """When its first rank failed, else when it ended: whoever failed first is named first."""
+    ended = [end.at for end in pod.termination.ranks if is_failure(end)] if pod.termination is not None else []
+    return min(ended, default=math.inf if pod.finished_at is None else pod.finished_at), pod.name
+
+
+def _how(pod: Pod) -> str:
+    """In the launcher's words, which name the rank and its exception, where it left any."""
+    record = pod.termination
+    said = record.detail if record is not None and record.reason == "rank-failed" else ""
+    return said or pod.reason or str(pod.exit_code)
 
 
 def _pods_gone(view: AttemptView, case: Case) -> WatchFinding | None:

@@ -45,6 +45,7 @@ from workflows.programs.coordinator.state import (
     WindowClosed,
 )
 from workflows.programs.runtime.flags import replace
+from workflows.programs.runtime.last_words import last_words
 from workflows.wire import CheckpointSeen, PhaseSeen, RankEnd, StepSeen
 
 KEPT_LINES = 20
@@ -278,7 +279,8 @@ def _end_rank(state: State, member: Member, end: RankEnd, at: float) -> Transiti
     if well or not member.essential:
         return Transition(state)
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
-    return handle_failure(state, member, end, f"rank {end.rank} of {member.pod or member.role} ended with {how}", at)
+    why = f"rank {end.rank} of {member.pod or member.role} ended with {how}{last_words(end)}"
+    return handle_failure(state, member, end, why, at)
 
 
 def _is_missing(state: State, member: Member, said: str) -> bool:

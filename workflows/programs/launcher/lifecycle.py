@@ -57,9 +57,13 @@ def refusal_cause(error: OSError) -> LauncherCause:
 
 
 def describe(end: RankEnd) -> str:
-    """One sentence on how a rank ended."""
+    """One sentence on how a rank ended, with the exception that it failed by."""
+    # Imported here, so that only ends pay for compiling its patterns.
+    from workflows.programs.runtime.last_words import last_words
+
     how = f"was killed by signal {end.signal}" if end.signal is not None else f"exited with {end.exit_code}"
-    return f"rank {end.rank} {how}" + (f" after step {end.last_step}" if end.last_step is not None else "")
+    after = f" after step {end.last_step}" if end.last_step is not None else ""
+    return f"rank {end.rank} {how}{after}{last_words(end)}"
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class RankSet:
         mark = ""
         if exit_code != 0:
             # Imported here, so that only failures pay for compiling its patterns.
-            from workflows.programs.launcher.termination import fingerprint
+            from workflows.programs.runtime.last_words import fingerprint
 
             mark = fingerprint(lines, exit_code, signal)
         return RankEnd(

@@ -60,7 +60,7 @@ NOISE_RULES: tuple[Rule, ...] = (
          "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0",
          "Gradient overflow. Loss scale reached minimum",
          "apex, DeepSpeed loss scaling"),
-    Rule("our-launcher", r"(?:^|Z )launcher: (?:rank-failed|done|told-to-stop|told to stop|ending|saving|signalled|"
+    Rule("our-launcher", r"(?:^|Z )launcher: (?:rank-failed|done|told-to-stop|told to stop|holding|joining|restarting|ending|saving|signalled|"
          r"completed|started ranks|rank \d+ (?:was killed|exited))\b", F.NONE, 1.0, "nobody",
          "2026-11-21T12:41:49.242118Z launcher: rank 0 was killed by signal 9 after step 15, as it was asked to",
          "launcher: cannot read the programs",

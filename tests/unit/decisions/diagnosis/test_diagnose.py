@@ -19,8 +19,8 @@ from tests.support.builders.nodes import a_node
 from tests.support.cases.rows import rows
 from workflows.model.attempt import Evidence, LogLine, PastIncident, Signal
 from workflows.model.cluster import Pod
-from workflows.programs.launcher.termination import fingerprint
 from workflows.programs.probes.gate import CHECKS
+from workflows.programs.runtime.last_words import fingerprint
 from workflows.wire import GateReport, LauncherCause, RankEnd, ResumeChoice, Termination
 
 F = FaultClass

@@ -16,6 +16,7 @@ from profiles.vocabulary import FaultClass
 from tests.support.builders.damaged import damaged, reaches
 from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.model.cluster import Pod
+from workflows.programs.launcher.lifecycle import describe
 from workflows.wire import RankEnd, Termination, line
 
 KILLED = RankEnd(0, 0, 100.0, None, 9, last_step=50, last_lines=["checkpoint step 50 is being saved"])
@@ -53,6 +54,57 @@ def test_a_killed_rank_whose_launcher_has_not_ended_is_what_broke_the_others() -
     found = diagnose(replace(evidence, lines=(said(KILLED, "p0", "node-0"),)))
     assert (found.fault_class, found.first_failing_rank) == (FaultClass.PROCESS_KILLED, 0)
     assert found.victims == (1,)
+
+
+CHAIN = """\
+step 8/12 | loss 0.125
+Traceback (most recent call last):
+  File "/work/train.py", line 7, in setup
+    load()
+FileNotFoundError: settings for the tokenizer are missing
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/work/train.py", line 15, in <module>
+    if mode == "chain": setup()
+  File "/work/train.py", line 9, in setup
+    raise RuntimeError("could not build the dataset") from error
+RuntimeError: could not build the dataset"""
+NO_KERNEL = """\
+step 8/12 | loss 0.125
+Traceback (most recent call last):
+  File "/work/train.py", line 11, in forward
+    raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+RuntimeError: CUDA error: no kernel image is available for execution on the device"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "why"),
+    [
+        (CHAIN, FaultClass.CONFIG, "FileNotFoundError: settings for the tokenizer are missing ["),
+        (NO_KERNEL, FaultClass.CONFIG, "RuntimeError: CUDA error: no kernel image is available"),
+    ],
+)
+def test_a_run_and_its_log_have_one_diagnosis_with_the_first_exception_in_front(
+    text: str, kind: FaultClass, why: str
+) -> None:
+    """What a launcher quotes of its ranks and says of their ends is no second exception."""
+    printed = text.splitlines()
+    end = RankEnd(0, 0, 100.0, 1, last_step=8, last_lines=printed)
+    told = describe(end)
+    ours = (f"launcher: {told}", line(end), f"launcher: holding: {told}", f"launcher: rank-failed: {told}; exit code 1")
+    relayed = [LogLine(text, "rank", 0, "node-0", file="p0", line=at) for at, text in enumerate(printed, 1)]
+    own = [LogLine(text, "launcher", None, "node-0", file="p0", line=at) for at, text in enumerate(ours, 40)]
+    ended = (replace(record(end, "p0", "node-0"), detail=told),)
+    seen = f"failed: p0 ({told})"
+    run = diagnose(
+        Evidence(Signal.POD_FAILED, "demo", 1, 101.0, terminations=ended, lines=(*relayed, *own), detail=seen)
+    )
+    saved = diagnose(evidence_of([("rank-0.log", printed)]))
+    assert run.fault_class is saved.fault_class is kind
+    assert run.why.startswith(why), run.why
+    assert not any(clue.text.startswith("launcher: ") for clue in run.evidence)
 
 
 def test_saved_logs_of_launchers_tell_of_a_killed_rank() -> None:

@@ -21,6 +21,7 @@ from workflows.model.records import AttemptRecord
 from workflows.model.workflow import Workflow
 from workflows.programs.coordinator.hang_watch import Watch
 from workflows.status import Hang, RestartInPlace
+from workflows.wire import RankEnd, Termination
 
 
 @cache
@@ -208,3 +209,20 @@ def test_while_a_launcher_is_silent_its_node_may_be_lost(
     heard = ((P0.name, "node-0", 99.8), (P1.name, "node-1", 99.8 - late_seconds))
     news = GangNews(hang=replace(HUNG, waited_seconds=waited_seconds))
     assert (assess(view(coordinator=replace(HEARD, heard=heard, news=news)), case()) is not None) is expected
+
+
+def test_whoever_failed_first_is_named_first_with_its_rank_and_exception() -> None:
+    def failed(pod: Pod, at: float, said: str) -> Pod:
+        ranks = [RankEnd(pod.index, 0, at, 1)]
+        record = Termination("r", 1, pod.role, pod.node, pod.name, "rank-failed", ranks, pod.index, 8, 99.0, said)
+        return replace(pod, phase="Failed", reason="Error", exit_code=1, finished_at=99.0, termination=record)
+
+    first = "rank 1 exited with 1 after step 8: ValueError: expected 3 channels"
+    pods = (failed(P0, 98.2, "rank 0 exited with 1 after step 8: connection closed"), failed(P1, 98.1, first), CO)
+    found = assess(view(pods=pods), case())
+    assert found is not None
+    assert found.why.startswith(f"failed: {P1.name} ({first}), {P0.name} (rank 0 exited with 1")
+    unheard = replace(P1, phase="Failed", reason="OOMKilled", exit_code=137)
+    silent = assess(view(pods=(P0, unheard, CO)), case())
+    assert silent is not None
+    assert silent.why == f"failed: {P1.name} (OOMKilled)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders.damaged import damaged, reaches
+from workflows.programs.launcher import lifecycle
 from workflows.programs.launcher.output import (
     BAR_IDLE_SECONDS,
     LineSplitter,
@@ -24,10 +26,10 @@ from workflows.programs.launcher.output import (
     printable_text,
 )
 from workflows.programs.launcher.rank_set import READ_BYTES
-from workflows.programs.launcher.termination import fingerprint
 from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of
 from workflows.programs.runtime.files import Appender
-from workflows.wire import StepSeen
+from workflows.programs.runtime.last_words import fingerprint
+from workflows.wire import RankEnd, StepSeen
 
 
 def split(*chunks: bytes, limit: int = 100) -> list[tuple[bytes, bool]]:
@@ -374,6 +376,50 @@ During handling of the above exception, another exception occurred:
 def test_a_fingerprint_says_what_failed(text: str, code: int | None, signal: int | None, expected: str) -> None:
     found = fingerprint(text.split("\n"), code, signal)
     assert found == expected if not expected else found.startswith(expected)
+
+
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/work/train.py", line 3, in main
+  | ExceptionGroup: many (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | ValueError: inner
+    +---------------- 2 ----------------
+    | TypeError: b
+    +------------------------------------"""
+RELAYED = (
+    TRACEBACK
+    + """
+Traceback (most recent call last):
+  File "/usr/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+  Root Cause (first observed failure):"""
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "signal", "expected"),
+    [
+        (TRACEBACK, 1, None, ": RuntimeError: CUDA error at 0x7f12: step 41 of /data/shard-00017.bin failed"),
+        (CHAINED, 1, None, ": FileNotFoundError: [Errno 2] No such file or directory: '/data/x/shard-3.bin'"),
+        (GROUP, 1, None, ": ValueError: inner"),
+        (RELAYED, 1, None, ": RuntimeError: CUDA error at 0x7f12: step 41 of /data/shard-00017.bin failed"),
+        (TRACEBACK + "\nit went on after it", 7, None, ", after it printed: it went on after it"),
+        ("the learning rate must be positive\n", 1, None, ", after it printed: the learning rate must be positive"),
+        ("step 12/300 | loss 3.1", None, 9, ""),
+        ("Fatal Python error: Segmentation fault", None, 11, ": Fatal Python error: Segmentation fault"),
+        ("", 7, None, ""),
+        ("done", 0, None, ""),
+    ],
+)
+def test_who_reads_how_a_rank_ended_reads_what_it_failed_by(
+    text: str, code: int | None, signal: int | None, expected: str
+) -> None:
+    end = RankEnd(3, 0, 1.0, code, signal, last_step=8, last_lines=text.split("\n"))
+    how = f"was killed by signal {signal}" if signal is not None else f"exited with {code}"
+    assert lifecycle.describe(end) == f"rank 3 {how} after step 8{expected}"
+    assert lifecycle.describe(replace(end, requested=True)) == f"rank 3 {how} after step 8"
 
 
 @given(st.integers(0, 10**9), st.integers(0, 2**48), st.integers(1, 99))
