@@ -118,6 +118,15 @@ def home_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     monkeypatch.setenv("PRIMUS_HOME", str(tmp_path_factory.getbasetemp() / "unused-home"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def made_once() -> Iterator[None]:
+    """What each home has of its own and is the same in all of them costs its processor seconds once."""
+    from tests.support.running.made_once import made_once
+
+    with made_once():
+        yield
+
+
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[str]:
     """One Prefect server for the whole session; the address of its API."""

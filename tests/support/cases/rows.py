@@ -40,19 +40,24 @@ class Row:
     """Its file and line."""
     columns: dict[str, Any]
 
-    def typed(self, types: dict[str, Any], optional: frozenset[str] = frozenset()) -> dict[str, Any]:
+    def typed(self, columns: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
         """Its values as columns want them: a list a tuple, a mapping a dataclass, a word a member of an enum.
 
         Raises:
             ValueError: a column is missing or unknown, or its value of another type.
         """
-        columns: Any = TypedDict  # of names that are known only now
-        fields = {name: NotRequired[kind] if name in optional else kind for name, kind in types.items()}
-        shape: Any = with_config(FORBID)(columns("Columns", fields))
         try:
-            return TypeAdapter[dict[str, Any]](shape).validate_python(self.columns)
+            return columns.validate_python(self.columns)
         except ValidationError as error:
             raise ValueError(f"{self.origin}: {error}") from None
+
+
+def columns_of(types: dict[str, Any], optional: frozenset[str] = frozenset()) -> TypeAdapter[dict[str, Any]]:
+    """What all rows of a table must have; made once for them, since making it takes longer than all of their values."""
+    made: Any = TypedDict  # of names that are known only now
+    fields = {name: NotRequired[kind] if name in optional else kind for name, kind in types.items()}
+    shape: Any = with_config(FORBID)(made("Columns", fields))
+    return TypeAdapter[dict[str, Any]](shape)
 
 
 @cache
@@ -108,8 +113,9 @@ def rows(topic: str, folder: Path = FOLDER) -> Callable[[Test], Test]:
         optional = {name for name, default in defaults.items() if default is not inspect.Parameter.empty}
         _refuse_twice(found)
         cases: list[Any] = []
+        columns = columns_of({CASE: str} | types, frozenset(optional | {CASE} - types.keys()))
         for row in found:
-            typed = defaults | row.typed({CASE: str} | types, frozenset(optional | {CASE} - types.keys()))
+            typed = defaults | row.typed(columns)
             told = [typed[name] for name in types]
             cases.append(pytest.param(*told, id=row.columns.get(CASE), marks=pytest.mark.row(row.origin)))
         # pytest gives nothing to an argument that has a default.
@@ -124,9 +130,10 @@ def values(topic: str, table: str, kind: type[T], folder: Path = FOLDER) -> dict
     found = tables(topic, folder)[table]
     _refuse_twice(found)
     made: dict[str, T] = {}
+    columns = columns_of({"value": kind})
     for row in found:
         rest = {name: value for name, value in row.columns.items() if name != CASE}
-        made[row.columns[CASE]] = Row(row.origin, {"value": rest}).typed({"value": kind})["value"]
+        made[row.columns[CASE]] = Row(row.origin, {"value": rest}).typed(columns)["value"]
     return made
 
 

@@ -16,6 +16,13 @@ from profiles.errors import Unavailable
 from tasks import programs_archive as tasks_programs_archive
 from tasks.programs_archive import programs_archive
 from tests.support.harness.old_pythons import old_python
+from tests.support.running.made_once import COMPILED
+
+
+@pytest.fixture(autouse=True)
+def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each archive by compiling, which elsewhere is done once."""
+    monkeypatch.setattr(tasks_programs_archive, "compiled", COMPILED)
 
 
 def test_the_same_content_is_one_file_with_the_same_bytes(tmp_path: Path) -> None:

@@ -20,10 +20,17 @@ from tasks.ledger.ledger import Ledger
 from tasks.ledger.rows import to_row
 from tasks.ledger.tables import METADATA, SCHEMA
 from tests.support.builders.ledgers import a_person, a_run
+from tests.support.running.made_once import UPGRADE, laid_once
 from tests.support.servers.postgres_server import PostgresServer
 from workflows.model.records import UNVERIFIED
 
 pytest_plugins = ["tests.support.servers.ledger_fixtures"]
+
+
+@pytest.fixture(autouse=True)
+def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ledger by its migrations, which elsewhere run once."""
+    monkeypatch.setattr(tasks.ledger.schema, "_upgrade", UPGRADE)
 
 
 def test_the_migrations_end_at_the_schema_that_the_program_expects() -> None:
@@ -37,6 +44,21 @@ def test_migrating_an_empty_database_gives_exactly_the_tables_of_the_program(led
     with ledger.database.reading() as transaction:
         context = MigrationContext.configure(transaction.connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
+
+
+def test_the_tables_that_other_tests_copy_are_those_of_the_migrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.ledger.schema, "_upgrade", laid_once(UPGRADE))
+    laid: list[object] = []
+    for name in ("migrated", "copied"):
+        ledger = Ledger(f"sqlite:///{tmp_path}/{name}.sqlite")
+        ledger.open_run(a_run())
+        with ledger.database.reading() as transaction:
+            found = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
+            laid.append(transaction.connection.exec_driver_sql(found).all())
+        ledger.close()
+    assert laid[0] == laid[1]
 
 
 def test_migrations_are_frozen_copies_that_import_nothing_of_ours() -> None:
