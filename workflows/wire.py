@@ -271,6 +271,8 @@ class ResumeChoice:
     seconds: float = 0.0
     bytes_read: int = 0
     owner: str = ""
+    put_aside: List[str] = field(default_factory=lambda: [])
+    """Checkpoints that a program must not open which looks for its newest one by itself: a sentence about each."""
 
 
 def line(report: Any) -> str:

@@ -82,6 +82,15 @@ class IncidentWriter:
         here.ledger.add_marks(here.fencing, marks)
         self._said |= dict(_subject(kind, text) for kind, text in fresh)
 
+    def tell(self, note: IncidentRecord) -> None:
+        """Write a note that is not of the coordinator's news, once.
+
+        Raises:
+            Unavailable: the ledger does not answer.
+        """
+        self._remember()
+        self._notes.tell(note)
+
     def _remember(self) -> None:
         """What an earlier life of this flow has written."""
         if self._known is not None:
@@ -166,6 +175,11 @@ class Notes:
             self._keep(item, now)
         for item in well_again(list(self._known.values()), news, told):
             self._put(_lasts(item, now))
+
+    def tell(self, item: IncidentRecord) -> None:
+        """Write one that is not of the coordinator's news, unless it is written already."""
+        if self._is_news(item):
+            self._keep(item, item.at)
 
     def _is_news(self, item: IncidentRecord) -> bool:
         known = self._of_subject(item)

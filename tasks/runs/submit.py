@@ -30,6 +30,7 @@ from workflows.attempt.training import manifests
 from workflows.model.attempt import AttemptView
 from workflows.model.checkpoints import corrections
 from workflows.model.gang_status import CLOCK_SECONDS, GangNews, alike, withheld
+from workflows.model.incidents import note_of_put_aside
 from workflows.model.ownership import refuse_foreign, signed
 from workflows.model.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
 from workflows.model.workflow import workflow_of
@@ -247,6 +248,9 @@ class Notebook:
         known = here.ledger.checkpoints(attempt.run)
         for record in corrections(attempt.run, attempt.number, attempt.planned_at, choice, known):
             here.ledger.add_checkpoint(here.fencing, record)
+        note = note_of_put_aside(attempt, choice, here.now())
+        if note is not None:
+            self._news.tell(note)
         self._corrected = True
 
     def _keep_moments(self, watch: AttemptWatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from profiles.run import Role
+from profiles.run import Role, RunProfile
 from workflows import labels
 from workflows.attempt import placeholders
 from workflows.attempt.plan import AttemptPlan
@@ -151,9 +151,16 @@ def verify(plan: AttemptPlan) -> list[str]:
         excluded=plan.excluded_checkpoints,
         deep=plan.deep_verify,
         counter_restarts=checkpoint.counter_restarts,
+        chooses_itself=chooses_itself(plan.resolved.run),
         out_dir=_folder(OUTPUTS_VOLUME),
     )
     return [PROGRAMS, "verify", *options.argv()]
+
+
+def chooses_itself(run: RunProfile) -> bool:
+    """Whether no command of the run is told which checkpoint to open: the program then looks for its newest one."""
+    words = [*run.checkpoint.resume_argument, *(word for role in run.roles for word in role.command)]
+    return not any(f"{{{name}" in word for word in words for name in launcher_options.TELL_THE_CHECKPOINT)
 
 
 def collect(plan: AttemptPlan) -> list[str]:

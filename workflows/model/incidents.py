@@ -18,6 +18,7 @@ from workflows.model.attempt import LIVING, Signal
 from workflows.model.gang_status import GangNews
 from workflows.model.records import LASTING, AttemptRecord, IncidentRecord, Story, Told
 from workflows.status import Jump, Slower, Straggler
+from workflows.wire import ResumeChoice
 
 END = "end"
 """An attempt ends once: whoever sees a pod fail, its JobSet fail or its pods gone sees the same."""
@@ -34,6 +35,7 @@ _CLASSES: dict[Told, tuple[FaultClass, float, str]] = {
         "waiting for it that has cost as much as a new attempt, where the profile lets a gang leave",
     ),
     Told.NO_CHECKPOINT: (FaultClass.CONFIG, 0.9, "a checkpoint that is recognised and whole"),
+    Told.PUT_ASIDE: (FaultClass.CHECKPOINT_CORRUPT, 0.9, "a program that is told which checkpoint to open"),
     Told.SLOW_GANG: (FaultClass.STRAGGLER, 0.6, "one rank that is slower than the others"),
 }
 """Class, how surely, and what would have changed the decision."""
@@ -79,6 +81,16 @@ def notes_of(attempt: AttemptRecord, news: GangNews, now: float) -> tuple[Incide
         found.append(_note(attempt, Told.NO_CHECKPOINT, seen, now, _About(None)))
     found += [] if news.slower is None else [_of_slower(attempt, news.slower, now)]
     return tuple(found)
+
+
+def note_of_put_aside(attempt: AttemptRecord, choice: ResumeChoice, now: float) -> IncidentRecord | None:
+    """The note on checkpoints that were put aside before the attempt's ranks started; None: none were."""
+    if not choice.put_aside:
+        return None
+    seen = f"put aside, since the program looks for its newest checkpoint by itself: {'; '.join(choice.put_aside)}"
+    taken = "from the beginning" if choice.resume_step is None else f"from step {choice.resume_step}"
+    found = _note(attempt, Told.PUT_ASIDE, seen, now, _About(choice.resume_step))
+    return replace(found, why=f"{seen}. Training begins {taken}. Next: primus checkpoints {attempt.run}")
 
 
 def well_again(

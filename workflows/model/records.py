@@ -22,7 +22,7 @@ training, or its ranks' own logs say that it goes on."""
 
 
 class Told(StrEnum):
-    """What a coordinator finds beside hangs and losses that are no numbers."""
+    """What is found beside hangs and losses that are no numbers."""
 
     LOSS_JUMP = "loss-jump"
     """Five times its recent median."""
@@ -35,6 +35,8 @@ class Told(StrEnum):
     """All ranks became slower together."""
     NO_CHECKPOINT = "no-checkpoint"
     """Something was saved, and nothing of it can be resumed from: a fault now would lose everything."""
+    PUT_ASIDE = "put-aside"
+    """Before ranks started, checkpoints that the program would have opened by itself, and must not, were put aside."""
 
 
 TOLD: frozenset[str] = frozenset(Told)

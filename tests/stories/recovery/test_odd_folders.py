@@ -57,6 +57,20 @@ def test_a_killed_rank_goes_on_from_the_newest_whole_one(
     scene.no_orphans()
 
 
+@pytest.mark.parametrize("way", ["own-latest", "own-latest-link", "own-latest-tracker"])
+def test_one_that_looks_for_its_newest_by_itself_does_not_find_the_damaged_one(scene: Stage, way: str) -> None:
+    story = scene.start(profile=profile(scene.home, way, loads_itself=True)).end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["process_killed", "succeeded"], scene.tell()
+    second = story.attempts[1]
+    assert (second.resumed_from_step, second.first_step) == (10, 11), scene.tell()
+    assert (scene.folder / ".put-aside" / "model_000015.pt").stat().st_size == 500, "nothing is deleted"
+    assert (scene.folder / "checkpoints" / "model_000015.pt").stat().st_size > 500, "saved again"
+    [note] = [item for item in story.incidents if item.signal == "put-aside"]
+    assert "model_000015.pt" in note.why
+    scene.no_orphans()
+
+
 def test_what_nobody_recognises_is_a_note_long_before_it_is_needed(scene: Stage) -> None:
     scene.start(profile=profile(scene.home, "unknown", loads_itself=True))
     scene.until(lambda story: any(item.signal == "no-checkpoint" for item in story.incidents), "the note")

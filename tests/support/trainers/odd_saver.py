@@ -17,6 +17,7 @@ from pathlib import Path
 SAVE_EVERY = 5
 DIES_AFTER = 12
 STEP_SECONDS = 0.05
+OWN_LATEST = ("own-latest", "own-latest-link", "own-latest-tracker")
 
 
 def name_of(way: str, step: int) -> str:
@@ -31,6 +32,11 @@ def save(folder: Path, way: str, step: int) -> None:
     written = folder / ".saving"
     written.write_bytes(pickle.dumps({"step": step, "weights": [step] * 2000}))
     written.rename(folder / name_of(way, step))
+    if way == "own-latest-link":
+        (folder / ".link").symlink_to(name_of(way, step))
+        (folder / ".link").rename(folder / "latest")
+    if way == "own-latest-tracker":
+        (folder / "latest").write_text(name_of(way, step))
 
 
 def leave_behind(folder: Path, way: str) -> None:
@@ -38,6 +44,14 @@ def leave_behind(folder: Path, way: str) -> None:
     whole = pickle.dumps({"step": 999, "weights": [999] * 2000})
     if way == "overwritten":
         (folder / "ckpt.pt").write_bytes(whole[:500])
+    if way in OWN_LATEST:
+        (folder / name_of(way, 15)).write_bytes(whole[:500])
+        latest = folder / "latest"
+        if way == "own-latest-link":
+            latest.unlink()
+            latest.symlink_to(name_of(way, 15))
+        if way == "own-latest-tracker":
+            latest.write_text(name_of(way, 15))
     if way == "left-overs":
         for name in (
             "model_000015.pt.tmp",
@@ -53,8 +67,18 @@ def leave_behind(folder: Path, way: str) -> None:
 
 
 def newest(folder: Path, way: str) -> str:
-    """As such programs look for it themselves; only for the file that is always called the same."""
-    return str(folder / "ckpt.pt") if way == "overwritten" and (folder / "ckpt.pt").exists() else ""
+    """As such programs look for it themselves: a file that is always called the same, the highest number, what a link
+    or a file beside them names."""
+    if way == "overwritten":
+        return str(folder / "ckpt.pt") if (folder / "ckpt.pt").exists() else ""
+    if way == "own-latest":
+        return max(map(str, folder.glob("*.pt")), default="")
+    latest = folder / "latest"
+    if way == "own-latest-link":
+        return str(latest) if latest.is_symlink() else ""
+    if way == "own-latest-tracker":
+        return str(folder / latest.read_text()) if latest.exists() else ""
+    return ""
 
 
 def main() -> None:

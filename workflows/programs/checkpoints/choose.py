@@ -2,7 +2,8 @@
 
 Files are compared with the records of earlier proofs, and read again only where they changed or were never proven.
 Where our own copy of a file is chosen that the trainer overwrites, it is put back under the trainer's name, since many
-trainers load that name by themselves. The result is the verdict, not the exit code, which is 0 for pass, fail and
+trainers load that name by themselves; one that looks for its newest checkpoint by itself finds the chosen one, since
+those that it must not open are put aside. The result is the verdict, not the exit code, which is 0 for pass, fail and
 unknown, and 3 only where the program itself broke.
 
     python3 programs.pyz verify --directory=/data/runs/x/checkpoints --run-dir=/data/runs/x --out-dir=/tmp/out
@@ -15,12 +16,12 @@ import time
 from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from workflows.programs.checkpoints import kept_copies, proofs
+from workflows.programs.checkpoints import aside, kept_copies, proofs
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP
-from workflows.programs.checkpoints.examine import ALL, NEEDED, CheckpointFinding, examine, read_small
+from workflows.programs.checkpoints.examine import ALL, NEEDED, NEVER, CheckpointFinding, examine, read_small
 from workflows.programs.checkpoints.formats import TRACKERS
 from workflows.programs.checkpoints.inventory import Survey, SurveyRequest, look_into, to_states
-from workflows.programs.checkpoints.judge import BAD, CORRUPT, PARTIAL, Evidence, tracked_iteration
+from workflows.programs.checkpoints.judge import BAD, CORRUPT, PARTIAL, STALE, Evidence, Judgement, tracked_iteration
 from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
 from workflows.programs.checkpoints.listing import storage_is_there
 from workflows.programs.runtime import flags
@@ -51,6 +52,8 @@ class Options(flags.Flags):
     """Steps in names start again after a resume."""
     out_dir: str = ""
     """Folder for the outputs `resume-from`, `resume-step`, `choice`, `verdict`; empty: standard output only."""
+    chooses_itself: bool = False
+    """The program is not told which one to open: what it must not take for its newest is put aside."""
     ledger: str = ""
     """Identity of the run's ledger, for which the folder is claimed; empty: no owner is checked."""
 
@@ -83,7 +86,7 @@ def _choose(options: Options) -> ResumeChoice:
     if owner := proofs.claim_folder(options.run_dir, options.ledger):
         return ResumeChoice("", None, [], "fail", proofs.refusal(options.run_dir, owner), owner=owner)
     if options.max_step == 0:
-        return ResumeChoice("", None, [], "pass", "rolled back to the beginning: nothing is resumed")
+        return _rolled_back_to_the_beginning(options)
     limits = ResumeLimits(options.max_step, options.excluded)
     reading = ALL if options.deep else NEEDED
     found = look_into(
@@ -103,11 +106,32 @@ def _choose(options: Options) -> ResumeChoice:
     count = sum(finding.bytes_read for finding in findings)
     also = _left_out(found.left_out)
     if chosen is not None:
+        gone = _put_aside(options, findings, chosen)
         path, why = resume_path(options, chosen)
         step = None if chosen.step == UNKNOWN_STEP else chosen.step
-        return ResumeChoice(path, step, looked_at, "pass", why + also, bytes_read=count)
+        return ResumeChoice(path, step, looked_at, "pass", why + also, bytes_read=count, put_aside=gone)
     verdict, why = _why_none_usable(options, found)
-    return ResumeChoice("", None, looked_at, verdict, why + also, bytes_read=count)
+    gone = _put_aside(options, findings, None) if verdict == "pass" else []
+    return ResumeChoice("", None, looked_at, verdict, why + also, bytes_read=count, put_aside=gone)
+
+
+def _rolled_back_to_the_beginning(options: Options) -> ResumeChoice:
+    """Nothing is resumed, whatever there is."""
+    gone: List[str] = []
+    if options.chooses_itself:
+        survey = SurveyRequest(options.directory, options.run_dir, options.format, options.pattern, reading=NEVER)
+        why = "the run was rolled back to the beginning"
+        seen = [replace(one, usable=False, judgement=Judgement(STALE, why)) for one in look_into(survey).findings]
+        gone = _put_aside(options, seen, None)
+    return ResumeChoice("", None, [], "pass", "rolled back to the beginning: nothing is resumed", put_aside=gone)
+
+
+def _put_aside(
+    options: Options, findings: Sequence[CheckpointFinding], chosen: Optional[CheckpointFinding]
+) -> List[str]:
+    if not options.chooses_itself:
+        return []
+    return aside.put_aside(aside.in_the_way(findings, chosen), options.run_dir, chosen)
 
 
 def _left_out(left_out: Sequence[Tuple[str, str]]) -> str:

@@ -22,6 +22,8 @@ STEPLESS = ("file", "none", "")
 SAVE_MARGIN_SECONDS = 1.0
 ATTEMPT_FOLDER = "attempt_checkpoint_dir"
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)(?:([-+*/])(\d{1,15}))?\}")
+TELL_THE_CHECKPOINT = ("resume_from", "resume_dir", "resume_step")
+"""Placeholders that tell a program which checkpoint to open."""
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,25 @@ def test_the_check_is_told_the_roll_back() -> None:
     assert (options.max_step, options.excluded, options.deep) == (40, ("/shared/a",), True)
 
 
+@pytest.mark.parametrize(
+    ("command", "resume_argument", "itself"),
+    [
+        (("train",), (), True),
+        (("train",), ("--resume", "{resume_from}"), False),
+        (("train",), ("--load={resume_dir}",), False),
+        (("train", "--begin={resume_step+1}"), (), False),
+        (("train", "--rounds={steps_left}"), ("--init_from=resume",), True),
+        (("train", "--load={checkpoint_dir}"), (), True),
+    ],
+)
+def test_a_program_that_is_not_told_which_checkpoint_to_open_chooses_itself(
+    command: tuple[str, ...], resume_argument: tuple[str, ...], itself: bool
+) -> None:
+    role = TRAINER.model_copy(update={"command": command})
+    plan = a_plan(a_run(roles=(role,), checkpoint=CheckpointPolicy(resume_argument=resume_argument)))
+    assert choose.parse(commands.verify(plan)[2:]).chooses_itself is itself
+
+
 def read_by_steps(template: str) -> set[str]:
     """Names of the files that the template's output parameters are read from."""
     plan = a_plan()

@@ -10,9 +10,10 @@ from profiles.vocabulary import Action, FaultClass
 from tests.support.builders.ledgers import an_attempt
 from workflows.model.attempt import Signal
 from workflows.model.gang_status import GangNews
-from workflows.model.incidents import fact_of, notes_of, well_again
+from workflows.model.incidents import fact_of, note_of_put_aside, notes_of, well_again
 from workflows.model.records import TOLD, IncidentRecord
 from workflows.status import Jump, Slower, Straggler
+from workflows.wire import ResumeChoice
 
 ATTEMPT = an_attempt(2)
 SLOW = Straggler(1, "node-1", 1.83, 40, 2.5)
@@ -98,6 +99,23 @@ def test_a_save_that_can_be_resumed_from_ends_the_note_that_none_can() -> None:
     assert well_again(known, GangNews(), ()) == [], "not heard"
     assert well_again(known, GangNews(unrecognised="no checkpoint in /c is whole"), known) == []
     assert [item.signal for item in well_again(known, GangNews(unrecognised=""), ())] == ["no-checkpoint"]
+
+
+def test_checkpoints_put_aside_are_told_once_and_none_is_no_note() -> None:
+    choice = ResumeChoice("/c/step-5", 5, [], "pass", "its header is readable")
+    assert note_of_put_aside(ATTEMPT, choice, 9.0) is None
+    moved = replace(choice, put_aside=["model_10.pt (model_10.pt is empty) lies in /r/.put-aside now"])
+    found = note_of_put_aside(ATTEMPT, moved, 9.0)
+    assert found is not None
+    assert (found.signal, found.action, found.went_on) == ("put-aside", Action.NONE, True)
+    assert "model_10.pt (model_10.pt is empty) lies in /r/.put-aside now" in found.seen
+    assert found.why.endswith(f"Training begins from step 5. Next: primus checkpoints {ATTEMPT.run}")
+    again = note_of_put_aside(ATTEMPT, moved, 19.0)
+    assert again is not None
+    assert again.fact == found.fact
+    anew = note_of_put_aside(ATTEMPT, replace(moved, resume_from="", resume_step=None), 9.0)
+    assert anew is not None
+    assert "Training begins from the beginning." in anew.why
 
 
 def test_an_attempt_ends_once_whatever_it_is_called() -> None:
