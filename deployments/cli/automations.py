@@ -37,11 +37,14 @@ NOTIFIED_EVENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 """Name, description and events that people are notified of."""
 TELLING = tuple(f"primus: tell of {topic}" for topic, _, _ in NOTIFIED_EVENTS)
-BODY = """{{ event.payload.message }}
-{% for line in event.payload.evidence %}  {{ line }}
-{% endfor %}
-{{ event.payload.command }}
-{{ event.payload.link }}"""
+_AS_TEXT = "replace('<', '\u2039') | replace('>', '\u203a')"
+"""A chat would take `<...>` for a link, a call of everybody or a tag, and others' words stand in messages."""
+SUBJECT = f"{{{{ event.payload.message | {_AS_TEXT} }}}}"
+BODY = f"""{SUBJECT}
+{{% for line in event.payload.evidence %}}  {{{{ line | {_AS_TEXT} }}}}
+{{% endfor %}}
+{{{{ event.payload.command }}}}
+{{{{ event.payload.link }}}}"""
 PAYLOAD = '{"subject": {{ event.payload.message | tojson }}, "event": {{ event.payload | tojson }}}'
 
 
@@ -81,7 +84,7 @@ def notification(block: UUID, kind: str) -> Iterator[AutomationCore]:
         action = (
             CallWebhook(block_document_id=block, payload=PAYLOAD)
             if kind == WEBHOOK
-            else SendNotification(block_document_id=block, subject="{{ event.payload.message }}", body=BODY)
+            else SendNotification(block_document_id=block, subject=SUBJECT, body=BODY)
         )
         yield AutomationCore(
             name=f"primus: tell of {name}",

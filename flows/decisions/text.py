@@ -12,6 +12,7 @@ from html import escape
 from statistics import median
 
 from profiles.errors import ProfileError
+from workflows.programs.runtime.text import uncoloured
 
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
@@ -47,6 +48,19 @@ def timestamp(at: float | None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_MARKS = re.compile(r"[\\\[\]|*~]|(?<![^\W_])_|_(?![^\W_])|^[#>+-]")
+_NUMBERED = re.compile(r"^(\d+)([.)])")
+"""What Markdown would obey: links, pictures, columns, emphasis, and what makes a line a heading, quotation or list."""
+_LONGEST = 400
+
+
+def markdown_text(value: object) -> str:
+    """Others' words as Markdown that shows just them: one line, no link, no column of its own, no tag, no code."""
+    words = "" if value is None else " ".join(uncoloured(str(value)).split())[:_LONGEST]
+    marked = _NUMBERED.sub(r"\1\\\2", _MARKS.sub(lambda found: "\\" + found[0], words))
+    return marked.replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
 
 
 _AGO = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([smhd])$")

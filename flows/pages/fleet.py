@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from flows.decisions.text import markdown_text
 from flows.pages.frame import PLOT_WIDTH, duration, moment, money, number, plural, render, share
 from flows.pages.plots import Bar, by_day, waterfall
 from flows.pages.style import BLUE
@@ -117,7 +118,8 @@ def sheet_of(account: Json, page: Path) -> Sheet:
     """The artifact, in Markdown. `page` is where the page of the same account lies."""
     goodput = account["goodput"]
     lines = [
-        f"# {account['cluster'] or 'all clusters'}, {moment(account['since'])} to {moment(account['until'])}",
+        f"# {markdown_text(account['cluster'] or 'all clusters')}, "
+        f"{moment(account['since'])} to {moment(account['until'])}",
         "",
         in_words(account),
         "",
@@ -144,7 +146,7 @@ def sheet_of(account: Json, page: Path) -> Sheet:
             f"| {row['run']} | {row['state']} | {number(row['gpu_hours'])} | {share(row['ettr'])} |"
             for row in account["runs"][:MOST_RUNS_OF_SHEET]
         ]
-    lines += ["", f"The page with plots: [{page}]({page.as_uri()}), on the machine of the flow."]
+    lines += ["", f"The page with plots: [{markdown_text(page)}]({page.as_uri()}), on the machine of the flow."]
     return Sheet(KEY, "markdown", "\n".join(lines))
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
@@ -258,12 +258,16 @@ def flow_run_link(flow_run: str) -> str:
 
 def _data(sheet: Sheet) -> Any:
     if isinstance(sheet.data, list):
-        return json.dumps([{name: _shown(value) for name, value in row.items()} for row in sheet.data])
+        return json.dumps(_shown(sheet.data))
     return _shown(sheet.data)
 
 
 def _shown(value: Any) -> Any:
     """Others' words without what steers a terminal; whoever reads a page copies from it."""
+    if isinstance(value, Mapping):
+        return {_shown(name): _shown(item) for name, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_shown(item) for item in cast("Sequence[Any]", value)]
     return uncoloured(value) if isinstance(value, str) else value
 
 
@@ -456,7 +460,7 @@ def body_of(event: ConsoleEvent, ledger: str, seq: int, flow_run: str) -> Json:
         # Automations that tell people are debounced by label: by this one, none of them is.
         "resource": {**_resource(event.place), "primus.event": str(seq)},
         "related": related,
-        "payload": event.payload,
+        "payload": _shown(event.payload),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flows.decisions import text as decisions_text
-from flows.decisions.text import age, blame, first_names, timestamp
+from flows.decisions.text import age, blame, first_names, markdown_text, timestamp
 from flows.decisions.views.status import incident_row
 from workflows.model.events import Sheet
 from workflows.model.records import ApprovalRecord, IncidentRecord, Story
@@ -84,13 +84,17 @@ def approval_sheet(approval: ApprovalRecord, story: Story | None = None, form: s
     incident = next((item for item in story.incidents if item.id == approval.incident), None) if story else None
     actions = tuple(item for item in story.actions if item.incident == approval.incident) if story else ()
     line = ApprovalLine(approval, story.run.state if story else None, actions)
-    about, _, rest = _plain(approval.question).partition("? ")
-    parts = [f"# {about}? ({_plain(approval.run) or 'nodes'})" if rest else f"# {about}", _standing(approval), rest]
+    about, _, rest = markdown_text(approval.question).partition("? ")
+    parts = [
+        f"# {about}? ({markdown_text(approval.run) or 'nodes'})" if rest else f"# {about}",
+        _standing(approval),
+        rest,
+    ]
     if incident is not None:
         parts += _reasons(incident)
     parts += _answers(line, form)
     parts = [part for part in parts if part]
-    says = f"{approval.state}: {_plain(approval.question)}"
+    says = f"{approval.state}: {markdown_text(approval.question)}"
     return Sheet(approval_key(approval.id), "markdown", "\n\n".join(parts) + "\n", says[:400])
 
 
@@ -103,20 +107,20 @@ def _standing(approval: ApprovalRecord) -> str:
     asked_at, until = timestamp(approval.asked_at), timestamp(approval.expires_at)
     if approval.state == "waiting":
         return f"**Waits for an answer** since {asked_at}, until {until}."
-    who = f" by {_plain(str(approval.answerer))}" if approval.answerer else ""
-    return f"**{approval.state.capitalize()}**{who} at {timestamp(approval.answered_at)}: {_plain(approval.why)}"
+    who = f" by {markdown_text(str(approval.answerer))}" if approval.answerer else ""
+    return f"**{approval.state.capitalize()}**{who} at {timestamp(approval.answered_at)}: {markdown_text(approval.why)}"
 
 
 def _reasons(incident: IncidentRecord) -> list[str]:
     blamed = ", ".join(blame({"node": node, "rank": rank}) for node, rank in incident.culprits) or "nobody"
     parts = [
         "## Why",
-        _plain(incident.why or incident.seen),
+        markdown_text(incident.why or incident.seen),
         f"Incident `{incident.id}`: {incident.fault_class or 'not diagnosed'} ({incident.confidence:.2f}), "
-        f"blamed: {_plain(blamed)}.",
+        f"blamed: {markdown_text(blamed)}.",
     ]
     if incident.would_change:
-        parts.append(f"Otherwise: {_plain(incident.would_change)}")
+        parts.append(f"Otherwise: {markdown_text(incident.would_change)}")
     if incident.evidence:
         lines = "\n".join(line.replace("```", "'''") for line in incident.evidence[:LINES])
         parts.append(f"## Evidence\n\n```\n{lines}\n```")
@@ -144,16 +148,12 @@ def _answers(line: ApprovalLine, form: str) -> list[str]:
     )
     return [
         "## What an answer does",
-        "\n".join(f"* **{answer}**: {_plain(then)}" for answer, then in rows),
+        "\n".join(f"* **{answer}**: {markdown_text(then)}" for answer, then in rows),
         "## How to answer",
         f'```\nprimus approve {approval.id} --why "..."\nprimus deny {approval.id} --why "..."\n```',
         answer_links(approval.id, form)
         or f"Or here: Deployments, `approve`, Run, with approval `{approval.id}`, your answer and why.",
     ]
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
 
 
 def incident_document(line: IncidentLine) -> Json:

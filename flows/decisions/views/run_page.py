@@ -11,7 +11,7 @@ from typing import Any
 from flows.decisions.accounting.report import goodput_of
 from flows.decisions.recovery.incarnations import by_attempt
 from flows.decisions.recovery.straggler import sentences
-from flows.decisions.text import PlotLine, bar, blame, duration_text, first_names, picture
+from flows.decisions.text import PlotLine, bar, blame, duration_text, first_names, markdown_text, picture
 from flows.decisions.views.approvals import answer_links, approval_sheet
 from flows.decisions.views.status import (
     Json,
@@ -78,12 +78,12 @@ def _markdown(ground: PageGround, status: Json) -> str:
     sections: list[tuple[str, Callable[[], str]]] = [
         ("", lambda: _head(status)),
         ("Waits for you", lambda: _waits(status, ground.form)),
-        ("Slow ranks and jumps", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
+        ("Slow ranks and jumps", lambda: "\n".join(f"* {markdown_text(line)}" for line in sentences(status))),
         ("Loss", lambda: _loss(ground)),
         ("Throughput", lambda: _throughput(ground)),
         ("Incidents", lambda: "\n".join(map(_incident_line, troubles_of(status["incidents"])[-NEWEST:]))),
-        ("Only told", lambda: "\n".join(f"* {_cell(line)}" for line in note_sentences(status["incidents"]))),
-        ("What people did", lambda: "\n".join(f"* {_cell(act_text(row))}" for row in status["acts"][-NEWEST:])),
+        ("Only told", lambda: "\n".join(f"* {markdown_text(line)}" for line in note_sentences(status["incidents"]))),
+        ("What people did", lambda: "\n".join(f"* {markdown_text(act_text(row))}" for row in status["acts"][-NEWEST:])),
         (
             "Attempts",
             lambda: "\n".join(_attempt_line(row, status["incidents"]) for row in status["attempts"][-NEWEST:]),
@@ -112,13 +112,13 @@ def _head(status: Json) -> str:
         ("driver", f"process {driver['pid']} on {driver['host']}" if driver else "none"),
     ]
     facts = table([{"what": name, "now": value} for name, value in rows])
-    return f"# {status['run']}: {status['state']}\n\n{_cell(status['why'])}\n\n{facts}"
+    return f"# {status['run']}: {status['state']}\n\n{markdown_text(status['why'])}\n\n{facts}"
 
 
 def _waits(status: Json, form: str) -> str:
     open_ones = [item for item in status["approvals"] if item["state"] == "waiting"]
     return "\n\n".join(
-        f'{_cell(item["question"])}\n\n```\nprimus approve {item["id"]} --why "..."\n'
+        f'{markdown_text(item["question"])}\n\n```\nprimus approve {item["id"]} --why "..."\n'
         f'primus deny {item["id"]} --why "..."\n```'
         + (f"\n\n{links}" if (links := answer_links(item["id"], form)) else "")
         for item in open_ones
@@ -197,7 +197,7 @@ def _incident_row(item: Json) -> Json:
 
 def _attempt_line(item: Json, incidents: Sequence[Json]) -> str:
     """An attempt as a line of a list: a page is too narrow for a table with reasons."""
-    row = {name: _cell(value) for name, value in _attempt_row(item, incidents).items()}
+    row = {name: markdown_text(value) for name, value in _attempt_row(item, incidents).items()}
     until = f" to {row['ended'][11:]}" if row["ended"] else ""
     proof = f" (proof: {row['proof']})" if row["proof"] else ""
     times = item["restarts_in_place"]
@@ -209,7 +209,7 @@ def _attempt_line(item: Json, incidents: Sequence[Json]) -> str:
 
 
 def _incident_line(item: Json) -> str:
-    row = {name: _cell(value) for name, value in _incident_row(item).items()}
+    row = {name: markdown_text(value) for name, value in _incident_row(item).items()}
     back = f", trains again after {row['trains again after']}" if row["trains again after"] else ""
     back += f", over at {row['over'][11:]}" if row["over"] else ""
     return (
@@ -266,14 +266,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     names = list(rows[0])
-    lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    lines = [names, ["---"] * len(names), *([markdown_text(row[name]) for name in names] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    """Text that stays where it is put: one line, no column of its own, no tag."""
-    text = "" if value is None else " ".join(str(value).split())
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")[:400]
 
 
 def _moment(text: str | None) -> str:

@@ -204,7 +204,7 @@ def test_the_page_ends_with_what_people_did_and_how_they_are_known() -> None:
     ground = PageGround(replace(STORY, acts=acts), {}, 1050.0)
     text = str(page_of(RESOLVED, ground).sheets[1].data).partition("## What people did\n\n")[2].splitlines()
     assert text[0] == "* 1970-01-01T00:16:40.000Z pause by ada@desk (os-user): look"
-    assert 'stop by prefect (server-password, says: "root [os-user] \\| &lt;b>"): enough' in text[1]
+    assert 'stop by prefect (server-password, says: "root \\[os-user\\] \\| &lt;b>"): enough' in text[1]
 
 
 def test_cells_stay_cells() -> None:

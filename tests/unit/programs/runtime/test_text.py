@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from rich.console import Console
 
 from deployments.cli.logs import Log
 from deployments.cli.workflow import tree_lines
 from deployments.exit_codes import out, say
 from deployments.screen.live import Trend, screen
+from flows.decisions.text import markdown_text
+from flows.decisions.views.approvals import approval_sheet
+from flows.decisions.views.run_page import table
 from flows.decisions.views.status import Surroundings, status_of
 from flows.pages.frame import _environment  # pyright: ignore[reportPrivateUsage] - where every page is made
 from profiles.request import TrainRequest
 from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
-from tasks.prefect.events import _data  # pyright: ignore[reportPrivateUsage] - where every sheet is written
+from tasks.prefect.events import _data, body_of  # pyright: ignore[reportPrivateUsage] - where every sheet is written
 from tasks.runs.open import open_run, resolved_of
 from tasks.settings import Settings
 from tests.support.cases.rows import rows
-from workflows.model.events import Sheet
+from workflows.model.events import ConsoleEvent, Place, Sheet
+from workflows.model.records import ApprovalRecord
 from workflows.programs.launcher.output import printable_text
 from workflows.programs.runtime.text import is_visible, uncoloured, visible
 
@@ -79,6 +85,53 @@ def test_pages_show_it_without_colours() -> None:
     assert "\x1b" not in made
     assert "\x1b" not in _data(Sheet("k", "markdown", HOSTILE))
     assert "u001b" not in _data(Sheet("k", "table", [{"why": HOSTILE, "n": 1}]))
+
+
+def test_events_tell_it_without_what_steers() -> None:
+    payload = {"message": HOSTILE, "evidence": [HOSTILE], "culprits": [{"node": HOSTILE, "rank": 1}], "class": None}
+    told = body_of(ConsoleEvent("primus.x", 1.0, Place("run", "c"), payload), "ledger", 1, "")["payload"]
+    assert not STEERS.search(json.dumps(told, ensure_ascii=False))
+    assert told == {
+        "message": uncoloured(HOSTILE),
+        "evidence": [uncoloured(HOSTILE)],
+        "culprits": [{"node": uncoloured(HOSTILE), "rank": 1}],
+        "class": None,
+    }
+
+
+FORGED = (
+    "[pay](javascript:alert(1))", "![x](https://evil.example/pixel.png)", "<script>alert(1)</script>", "a | b",
+    "# Fine", "`rm -rf /`", "**all is well**", "~~not~~", "1. first", "12) twelfth", "- item", "> said", "+ plus",
+    "[a]: javascript:x", "&lt;b&gt; &amp;", "\\",
+    "___", "_a_ __b__", "one\n\n# two", "\\[x](javascript:y)", "===", "---",
+    "<https://evil.example>", "\x1b[2Jgone", "node_lost in a_b_c", "[x]\n\n[x]: javascript:y",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_markdown_shows_the_words_and_makes_nothing_of_them(text: str) -> None:
+    render = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    shown = " ".join(uncoloured(text).replace("`", "'").split())
+    [opened, inline, closed] = render.parse(markdown_text(text))
+    assert (opened.type, closed.type) == ("paragraph_open", "paragraph_close")
+    assert {child.type for child in inline.children or ()} <= {"text", "text_special"}, "no link, no picture, no tag"
+    assert "".join(child.content for child in inline.children or ()) == shown
+    cells = [token for token in render.parse(table([{"a": text, "b": "end"}])) if token.type == "td_open"]
+    assert len(cells) == 2, "no column of its own"
+
+
+def test_a_question_s_page_is_made_of_our_marks_alone() -> None:
+    words = " ".join(FORGED)
+    asked = ApprovalRecord(
+        "a-1", words, "i", f"{words}? {words}", "approved", 1.0, 2.0, answered_at=1.5, answered_by=words, why=words
+    )
+    sheet = approval_sheet(asked)
+    kinds = {
+        child.type
+        for token in MarkdownIt().parse(f"{sheet.description}\n\n{sheet.data}")
+        for child in token.children or ()
+    }
+    assert kinds <= {"text", "text_special", "strong_open", "strong_close", "softbreak"}
 
 
 def test_a_tree_of_steps_keeps_each_in_its_line() -> None:
