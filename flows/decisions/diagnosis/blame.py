@@ -43,7 +43,10 @@ def culprits_of(
     if not foreign:
         names = _names(evidence)
         own = (_here(one, names, homes) for one in _direct(strong, NodePlaces(homes)))
-        return _sorted([*(one for one in own if one != NOBODY), *_as_culprits(strong, names, homes)])
+        blamed = _sorted([*(one for one in own if one != NOBODY), *_as_culprits(strong, names, homes)])
+        # Of an unknown cause the one thing known is who failed first.
+        unknown = weighed.fault_class is FaultClass.UNKNOWN and gang.first is not None
+        return blamed or (((gang.node, gang.first.rank),) if unknown and gang.first is not None else ())
     policy = POLICY[weighed.fault_class]
     if policy.blames_nobody:
         return ()

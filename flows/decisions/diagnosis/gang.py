@@ -51,13 +51,18 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
     A rank with a cause of its own comes before one that shows echoes only, whatever the clocks of their nodes say.
     """
     ends = [(record.node, end) for record in terminations for end in record.ranks]
-    requested = {end.rank for _, end in ends if end.requested and not dying(end)}
+    asked = [end.requested and not dying(end) for _, end in ends]
     failed = [
-        (node, end) for node, end in ends if end.rank not in requested and (end.exit_code or end.signal is not None)
+        (node, end)
+        for (node, end), was_asked in zip(ends, asked, strict=True)
+        if not was_asked and (end.exit_code or end.signal is not None)
     ]
+    # Roles count their ranks each for itself: a number that failed in one of them tells no victim in another.
+    requested = {end.rank for (_, end), was_asked in zip(ends, asked, strict=True) if was_asked}
+    requested -= {end.rank for _, end in failed}
     own = {clue.rank for clue in clues if clue.original and clue.rank is not None} - requested
     causes = [item for item in failed if item[1].rank in own]
-    node, first = min(causes or failed, key=lambda item: (item[1].at, item[1].rank), default=("", None))
+    node, first = min(causes or failed, key=lambda item: (item[1].at, item[1].rank, item[0]), default=("", None))
     suffered = {end.rank for _, end in failed if end.rank not in own} if causes else set[int]()
     suffered |= {clue.rank for clue in clues if clue.echo and clue.rank is not None and own} - own
     culprits = own or {end.rank for _, end in failed}

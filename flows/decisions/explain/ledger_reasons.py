@@ -7,6 +7,7 @@ from typing import assert_never
 from flows.decisions.explain.reasons import Hold, Reason, Witness
 from flows.decisions.recovery.liveness import last_end
 from flows.decisions.recovery.moves import AwaitAnswer, CarryOut, Done, Finish, Move, Plan, Recover, Rest, Submit, Watch
+from flows.decisions.text import blame
 from profiles.vocabulary import Mode, RunState
 from workflows.model.records import IncidentRecord, Story
 from workflows.model.why import RunSight
@@ -48,7 +49,7 @@ def ended(story: Story) -> Reason:
 
 def incident_witnesses(incident: IncidentRecord, told_already: str = "") -> tuple[Witness, ...]:
     """What an incident says of itself; its decision is left out where `told_already` holds it."""
-    blamed = ", ".join(node or f"rank {rank}" for node, rank in incident.culprits) or "nobody"
+    blamed = ", ".join(blame({"node": node, "rank": rank}) for node, rank in incident.culprits) or "nobody"
     diagnosis = f"{incident.fault_class or 'not diagnosed yet'} ({incident.confidence:.2f}), blamed: {blamed}"
     lines = tuple(
         Witness("Incident", incident.id, "evidence", "", text) for text in incident.evidence[:_EVIDENCE_LINES]

@@ -26,6 +26,8 @@ LAUNCHER_SILENT_SECONDS = 5.0
 """A launcher that answered within this time lives, whatever the node's condition says; heartbeats come each second."""
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "StartError"})
 GONE = frozenset({"Failed", "Gone"})
+TOLD_TO_STOP = "told-to-stop"
+"""Reason in the record of a launcher whose ranks had to end because others did."""
 
 
 @dataclass(frozen=True)
@@ -144,16 +146,18 @@ def _pod_failed(view: AttemptView, case: Case) -> WatchFinding | None:
     return WatchFinding(signal, f"failed: {names}", tuple(sorted({pod.node for pod in failed if pod.node})))
 
 
-def _failed_at(pod: Pod) -> tuple[float, str]:
-    """When its first rank failed, else when it ended: whoever failed first is named first."""
-    ended = [end.at for end in pod.termination.ranks if is_failure(end)] if pod.termination is not None else []
-    return min(ended, default=math.inf if pod.finished_at is None else pod.finished_at), pod.name
+def _failed_at(pod: Pod) -> tuple[bool, float, str]:
+    """When its first rank failed, else when it ended: whoever failed first is named first, who had to end last."""
+    record = pod.termination
+    ended = [end.at for end in record.ranks if is_failure(end)] if record is not None else []
+    told = record is not None and record.reason == TOLD_TO_STOP
+    return told and not ended, min(ended, default=math.inf if pod.finished_at is None else pod.finished_at), pod.name
 
 
 def _how(pod: Pod) -> str:
-    """In the launcher's words, which name the rank and its exception, where it left any."""
+    """In the launcher's words, which name a rank and its exception, its own or that for which it was told to stop."""
     record = pod.termination
-    said = record.detail if record is not None and record.reason == "rank-failed" else ""
+    said = record.detail if record is not None and record.reason in ("rank-failed", TOLD_TO_STOP) else ""
     return said or pod.reason or str(pod.exit_code)
 
 

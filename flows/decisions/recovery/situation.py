@@ -203,7 +203,9 @@ def suspects(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
     Only living nodes of the attempt whose own gate has not spoken against them: a lost node cannot be examined, and the
     gate looks at the same things.
     """
-    if diagnosis.fault_class not in MAY_BE_HARDWARE or (diagnosis.confidence >= SURE and diagnosis.culprits):
+    # It may be sure that nothing is known: then the evidence has decided nothing.
+    sure = diagnosis.fault_class is not FaultClass.UNKNOWN and diagnosis.confidence >= SURE
+    if diagnosis.fault_class not in MAY_BE_HARDWARE or (sure and diagnosis.culprits):
         return ()
     refused = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
     living = {node.name for node in evidence.nodes if node.ready is True}

@@ -93,7 +93,7 @@ def test_a_run_and_its_log_have_one_diagnosis_with_the_first_exception_in_front(
     printed = text.splitlines()
     end = RankEnd(0, 0, 100.0, 1, last_step=8, last_lines=printed)
     told = describe(end)
-    ours = (f"launcher: {told}", line(end), f"launcher: holding: {told}", f"launcher: rank-failed: {told}; exit code 1")
+    ours = (line(end), "launcher: ranks that begin again: forked from process 16592", f"launcher: holding: {told}")
     relayed = [LogLine(text, "rank", 0, "node-0", file="p0", line=at) for at, text in enumerate(printed, 1)]
     own = [LogLine(text, "launcher", None, "node-0", file="p0", line=at) for at, text in enumerate(ours, 40)]
     ended = (replace(record(end, "p0", "node-0"), detail=told),)
@@ -105,6 +105,24 @@ def test_a_run_and_its_log_have_one_diagnosis_with_the_first_exception_in_front(
     assert run.fault_class is saved.fault_class is kind
     assert run.why.startswith(why), run.why
     assert not any(clue.text.startswith("launcher: ") for clue in run.evidence)
+
+
+@pytest.mark.parametrize(("role", "code"), [("worker", 7), ("ps", 1)])
+def test_who_failed_first_is_to_blame_whatever_number_the_ranks_of_other_roles_have(role: str, code: int) -> None:
+    """Rank 0 of the chief, and of the other role, were asked to end; that says nothing of rank 0 of this one."""
+    first = RankEnd(0, 0, 100.0, code, last_lines=[f"{role} leaves"])
+    asked = RankEnd(0, 0, 100.3, None, 9, requested=True, last_lines=["step 12/100"])
+    ended = (
+        replace(record(asked, "p-chief", "node-0"), role="chief", reason="told-to-stop", first_failing_rank=None),
+        replace(record(first, "p-role", "node-2"), role=role),
+        replace(record(asked, "p-other", "node-3"), role="other", reason="told-to-stop", first_failing_rank=None),
+    )
+    found = diagnose(Evidence(Signal.POD_FAILED, "demo", 1, 101.0, terminations=ended))
+    assert (found.fault_class, found.culprits, found.victims) == (FaultClass.UNKNOWN, (("node-2", 0),), ())
+    assert found.why.startswith(
+        f"{role} rank 0 on node-2 ended first, with exit code {code}, after it printed: {role} leaves"
+    )
+    assert not found.node_suspect
 
 
 def test_saved_logs_of_launchers_tell_of_a_killed_rank() -> None:

@@ -226,3 +226,8 @@ def test_whoever_failed_first_is_named_first_with_its_rank_and_exception() -> No
     silent = assess(view(pods=(P0, unheard, CO)), case())
     assert silent is not None
     assert silent.why == f"failed: {P1.name} (OOMKilled)"
+    stopped = "rank 1 of worker ended with exit code 7, after it printed: worker leaves"
+    told = Termination("r", 1, "ps", "node-0", P0.name, "told-to-stop", [], None, 8, 99.0, stopped)
+    suffered = assess(view(pods=(replace(P0, phase="Failed", reason="Error", termination=told), P1, CO)), case())
+    assert suffered is not None
+    assert suffered.why == f"failed: {P0.name} ({stopped})"

@@ -132,6 +132,12 @@ def test_where_the_evidence_has_decided_nobody_looks(
     assert suspects(first, incident(pods=THREE, nodes=WELL)) == examined
 
 
+def test_where_it_is_sure_that_nothing_is_known_the_node_of_who_failed_first_is_looked_at() -> None:
+    evidence = incident(pods=THREE, nodes=WELL)
+    found = suspects(said(F.UNKNOWN, nodes=("node-1",), confidence=1.0, culprits=(("node-1", 1),)), evidence)
+    assert found == ("node-1",)
+
+
 def test_a_whole_gang_is_not_examined() -> None:
     names = [f"node-{number}" for number in range(40)]
     evidence = incident(nodes=tuple(a_node(name, True) for name in names))
