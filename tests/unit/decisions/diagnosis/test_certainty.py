@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from flows.decisions.diagnosis.clues import Clue, Weighing, weigh
 from flows.decisions.diagnosis.diagnose import MOST, diagnose, unopposed
 from flows.decisions.diagnosis.selection import evidence_of
 from profiles.vocabulary import FaultClass
+from tests.support.cases.calibration import Curve, Point, fit
 
 F = FaultClass
 CLUE = Clue(F.STORAGE, 0.8, "x", "x")
@@ -36,6 +38,16 @@ def test_rivals_and_silence_change_nothing(other: Weighing) -> None:
 def test_the_surer_one_stays_the_surer_one(first: float, second: float) -> None:
     low, high = sorted((first, second))
     assert unopposed(weighed(low)).confidence <= unopposed(weighed(high)).confidence <= MOST
+
+
+@pytest.mark.parametrize("curve", [Curve(-0.7, 0.8), Curve(0.4, 0.6), Curve(0.0, 1.0)])
+def test_the_fit_finds_the_curve_that_made_the_answers(curve: Curve) -> None:
+    known: list[Point] = []
+    for tenth in range(-30, 31):
+        odds = tenth / 10
+        share = 1 / (1 + math.exp(-(curve.shift + curve.slope * odds)))
+        known += [Point(odds, True, 100 * share), Point(odds, False, 100 * (1 - share))]
+    assert fit(known) == pytest.approx(curve, abs=0.01)
 
 
 def test_two_causes_in_one_log_leave_it_less_sure() -> None:
