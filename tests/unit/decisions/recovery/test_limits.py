@@ -24,6 +24,7 @@ from flows.decisions.recovery.situation import situation, with_experience
 from profiles.loading.load import load_recovery
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, Mode, RunState, VerdictWord
+from tests.proof import in_turn
 from tests.support.builders.simulated_runs import resolved as a_gang
 from workflows.model.attempt import Evidence, PastIncident, Signal
 from workflows.model.fleet import PRIOR_RATE, BrakeState, brake_trips, expected_at_most
@@ -169,10 +170,10 @@ SIZES = {"llama": (2_048, 54.0, 466 / 54 / 2_048, 600.0), "largest": (12_500, 14
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", in_turn(range(20), 4))
 def test_nothing_that_the_infrastructure_does_ends_a_run(seed: int, size: str) -> None:
     nodes, days, rate, save = SIZES[size]
-    run = Drawn(nodes, days, rate, seed, profile="patient" if seed == 19 else "default", save=save)
+    run = Drawn(nodes, days, rate, seed, profile="patient" if seed >= 16 else "default", save=save)
     for found, decision in run.live():
         assert decision.action in STARTS, f"day {run.now / DAY:.1f}, {found.fault_class}: {decision.why}"
     assert len(run.attempts) > 350, "so many stops were drawn"
