@@ -7,6 +7,7 @@ Exit codes: 0 done and good; 1 the work itself failed; 2 wrong usage or an inval
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -36,7 +37,7 @@ def _run() -> int:
         from deployments.cli.app import app
         from tasks.addresses import prepare
 
-        _refuse_undecodable(sys.argv[1:])
+        refuse_no_words(sys.argv[1:])
         prepare(os.environ)
 
         code = get_group(app).main(prog_name="primus", standalone_mode=False, obj=outcome)
@@ -44,13 +45,21 @@ def _run() -> int:
     return outcome.code
 
 
-def _refuse_undecodable(words: Sequence[str]) -> None:
+def refuse_no_words(words: Sequence[str]) -> None:
     """Names, reasons and values are text and stand in the ledger; only a file that is there may be called anything.
 
+    Empty words come from empty variables of a shell: `--run "$RUN"` would show the runs of everybody.
+
     Raises:
-        ProfileError: an argument is no text in the encoding of this machine.
+        ProfileError: an argument is empty, or no text in the encoding of this machine.
     """
-    for word in words:
+    for place, word in enumerate(words):
+        if word == "--":
+            return
+        if re.fullmatch("(--[a-z-]+=)?", word):
+            before = word[:-1] or words[place - 1] if word or place else ""
+            field = before if before.startswith("-") else f"argument {place + 1}"
+            raise ProfileError(field, "is empty: leave it out, or give it a value")
         if not word.isprintable() and any("\ud800" <= mark <= "\udfff" for mark in word) and not os.path.lexists(word):
             raise ProfileError(ascii(word), f"is no text in {sys.getfilesystemencoding()}: write it anew")
 

@@ -71,7 +71,7 @@ def show_verdict(
 ) -> int:
     """What is to be believed of a node now, by which test, with its evidence.
 
-    Exit code 0: it is proven; 1: a failure stands; 3: nobody knows.
+    Exit code 0: it is proven; 1: a failure stands; 2: there is no such node; 3: nobody knows.
 
     Example: primus verdict node-3
     """
@@ -81,6 +81,8 @@ def show_verdict(
     settings, now = Settings.from_environment(os.environ), time.time()
     profile, ledger = load_cluster(cluster or settings.cluster), open_ledger()
     proof = proofs_now(ledger, profile, now).get(node)
+    if proof is None and not (fleet := read_fleet(cluster)).away:
+        _find(fleet, node)
     word = proof.standing.word if proof else VerdictWord.UNKNOWN
     deciding = whole(proof.deciding, ledger.verdicts(profile.name, node)) if proof else None
     why = proof.standing.why if proof else "it was never tested"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
 from typing import Any, Callable, Dict, List, Sequence, Tuple, Type, TypeVar
 
@@ -111,10 +112,17 @@ def _boolean(text: str) -> bool:
     return {"true": True, "false": False}[text]
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
 _READERS: Dict[str, Tuple[Callable[[str], Any], str]] = {
     "str": (str, "text"),
     "int": (int, "a whole number"),
-    "float": (float, "a number"),
+    "float": (_finite, "a number"),
     "bool": (_boolean, "true or false"),
 }
 

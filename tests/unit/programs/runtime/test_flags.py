@@ -37,7 +37,7 @@ TEXTS = st.lists(st.text(max_size=9), max_size=4).map(tuple)
         Sample,
         name=st.text(max_size=12),
         count=st.integers(),
-        share=st.floats(allow_nan=False),
+        share=st.floats(allow_nan=False, allow_infinity=False),
         loud=st.booleans(),
         words=TEXTS,
         command=TEXTS,

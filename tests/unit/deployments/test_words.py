@@ -1,0 +1,136 @@
+"""Every number and choice of every command is checked; the commands are walked, so that a new one cannot forget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+from deployments.cli.app import app
+from deployments.cli.main import refuse_no_words
+from profiles.errors import NotFound, ProfileError
+from profiles.request import TrainRequest
+from tasks.ledger.ledger import Ledger
+from tasks.runs.open import open_run
+from tasks.settings import Settings
+
+
+def walk(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with the words that name it."""
+    for name in list(group.commands):
+        found = group.get_command(None, name)
+        if isinstance(found, TyperGroup):
+            yield from walk(found, (*path, name))
+        else:
+            yield (*path, name), found
+
+
+COMMANDS = dict(walk(get_group(app)))
+PARAMETERS = [
+    (path, parameter.opts[-1], parameter)
+    for path, command in COMMANDS.items()
+    for parameter in command.params
+    if parameter.type_descriptor.annotation is not bool
+]
+NUMBERS = [row for row in PARAMETERS if row[2].type_descriptor.annotation in (int, float)]
+NO_NUMBERS = ("nan", "inf", "-inf", "", "typo", "1e400", "9" * 40, "٣")
+CHOICES = {
+    "--state", "--since", "--cluster", "--mode", "--rank", "--suite", "--depth", "--launcher", "--trial", "--nodes",
+    "--only", "--by", "--class", "--run", "--fault", "--as", "--part", "--interval", "--deep-interval", "--checks",
+    "--peers",
+}  # fmt: skip
+FREE = {
+    "--why": "a person's words", "--set": "by the profile's fields", "--name": "by the pattern of names",
+    "--html": "a file to write", "--out": "a file to write", "--values": "a file", "--parameter": "by the workflow",
+    "--step": "by the workflow", "--address": "bound, or refused by the system", "--node": "a name that is given",
+    "--context": "of the kubeconfig", "--namespace": "of the cluster", "--storage": "by the cluster",
+    "--block": "of the server",
+}  # fmt: skip
+"""Options whose words nobody can know beforehand, and who checks them."""
+ASKS_OTHERS = {
+    ("up", "--cluster"), ("automations", "--cluster"), ("preflight", "--trial"), ("render", "monitor", "--nodes"),
+    ("render", "preflight", "--nodes"),
+}  # fmt: skip
+"""What starts or needs a server first, or touches no cluster that knows its nodes."""
+NEEDED = {
+    "run": ["demo-1"], "profile": ["demo"], "node": ["node-0"], "name": ["w"], "run_or_path": ["demo-1"], "words": [],
+    "approval": ["a"], "files": ["f"], "logs": ["f"], "folder": [],
+    "file": [str(Path(__file__).parents[2] / "conformance/dag-diamond.yaml")],
+}  # fmt: skip
+
+
+def test_there_are_numbers_to_walk() -> None:
+    assert len(NUMBERS) >= 11
+
+
+@pytest.mark.parametrize(("path", "option", "parameter"), NUMBERS, ids=lambda it: it if isinstance(it, str) else None)
+def test_a_number_has_both_bounds_and_nothing_else_is_one(path: tuple[str, ...], option: str, parameter: Any) -> None:
+    context = typer.Context(COMMANDS[path])
+    assert None not in (parameter.min, parameter.max), option
+    for bad in (*NO_NUMBERS, str(parameter.min - 1), str(parameter.max + 1)):
+        with pytest.raises(typer.BadParameter):
+            parameter.process_value(context, bad)
+    assert parameter.process_value(context, str(int(parameter.min))) == parameter.min
+
+
+def test_every_option_is_a_choice_or_says_who_checks_it() -> None:
+    named = {option for _, option, parameter in PARAMETERS if option.startswith("-") and parameter not in NUMBERS}
+    numbers = {option for _, option, _ in NUMBERS}
+    assert named - numbers - CHOICES - FREE.keys() == set(), "a new option: let its words be checked, or say who does"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    settings = Settings.from_environment({"PRIMUS_HOME": str(folder)})
+    ledger = Ledger(settings.ledger_url)
+    open_run(TrainRequest(profile="demo", name="demo-1"), settings, ledger, 1.0)
+    ledger.close()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [(path, option) for path, option, _ in PARAMETERS if option in CHOICES and (*path, option) not in ASKS_OTHERS],
+)
+def test_a_word_that_is_none_of_a_choice_is_refused(
+    path: tuple[str, ...], option: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed = [word for one in COMMANDS[path].params if one.required for word in NEEDED.get(one.name, [])]
+    told = refused([*path, *needed, option, "state=typo" if option == "--only" else "typo"], home, monkeypatch, capsys)
+    assert "typo" in told or option in told, told
+
+
+def test_a_node_that_nobody_knows_has_no_verdict(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(["verdict", "TYPO"], home, monkeypatch, capsys).startswith("local knows no node TYPO: ")
+
+
+def refused(words: list[str], home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command says that ends as wrong usage and prints nothing on standard output."""
+    monkeypatch.setenv("PRIMUS_HOME", str(home))
+    monkeypatch.setenv("PRIMUS_TOKEN", "t")
+    told, code = "", 0
+    try:
+        code = get_group(app).main(words, prog_name="primus", standalone_mode=False)
+    except (ProfileError, NotFound, typer.BadParameter) as error:
+        told, code = str(error), 2
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, ""), f"{words} was accepted"
+    return told + said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [(["runs", "--state", ""], "--state"), (["runs", "--state="], "--state"), (["report", ""], "argument 2")],
+)
+def test_an_empty_word_is_refused(words: list[str], field: str) -> None:
+    with pytest.raises(ProfileError, match=f"^{field}: is empty: leave it out"):
+        refuse_no_words(words)
+    refuse_no_words(["train", "demo", "--set", "a=", "--", ""])
