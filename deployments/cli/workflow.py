@@ -134,7 +134,7 @@ def run_workflow(options: RunOptions) -> int:
             say(f"the file asks for namespace {asked}; {profile.name} has only {profile.namespace}, so it runs there")
     check_workflow(cluster, manifest, profile.namespace)
     try:
-        goes_on(f"stopped watching; the workflow {name} goes on. Watch it again: {_again(options, name)}")
+        goes_on(f"stopped watching; the workflow {name} goes on. Watch it again: {run_again(options, name)}")
         submit_workflow(cluster, manifest)
         note_act(people_of(profile.name), f"workflow run {name}", f"submitted {source}")
         say(f"workflow {name} on {profile.name}")
@@ -149,7 +149,8 @@ def run_workflow(options: RunOptions) -> int:
     return GOOD if phase_of(found) == "Succeeded" else FAILED
 
 
-def _again(options: RunOptions, name: str) -> str:
+def run_again(options: RunOptions, name: str) -> str:
+    """The command that watches this workflow again."""
     words = ["primus", "workflow", "run", options.file, "--name", name]
     words += ["--cluster", options.cluster] if options.cluster else []
     return shlex.join([*words, *(word for item in options.parameters for word in ("-p", item))])

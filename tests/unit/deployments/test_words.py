@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typer.main import get_group
 
 from deployments.cli.app import app
 from deployments.cli.main import refuse_no_words
+from deployments.cli.train import TrainOptions, same_again
+from deployments.cli.workflow import RunOptions, run_again
 from profiles.errors import NotFound, ProfileError
 from profiles.request import TrainRequest
 from tasks.ledger.ledger import Ledger
@@ -134,3 +137,21 @@ def test_an_empty_word_is_refused(words: list[str], field: str) -> None:
     with pytest.raises(ProfileError, match=f"^{field}: is empty: leave it out"):
         refuse_no_words(words)
     refuse_no_words(["train", "demo", "--set", "a=", "--", ""])
+
+
+@pytest.mark.parametrize(
+    "odd", ["a b", "it's", 'a "b" c', "$(rm -rf x)", "a;b", "*", "a\nb", "\\", "é", "#", "~/x", "a=b c"]
+)
+def test_a_command_that_is_shown_can_be_pasted(odd: str) -> None:
+    trained = TrainOptions(f"./{odd}.yaml", "", odd, (f"trainer.note={odd}", "steps=3"), "", False, False, False)
+    words = shlex.split(same_again(trained, "demo-1"))
+    read = COMMANDS["train",].make_context("train", words[2:]).params
+    assert words[:2] == ["primus", "train"]
+    assert (read["profile"], read["name"], read["cluster"]) == (trained.profile, "demo-1", odd)
+    assert tuple(read["overrides"]) == trained.overrides
+    sent = RunOptions(f"./{odd}.yaml", odd, (f"message={odd}", "n=1"), "", False)
+    words = shlex.split(run_again(sent, "w-1"))
+    read = COMMANDS["workflow", "run"].make_context("run", words[3:]).params
+    assert words[:3] == ["primus", "workflow", "run"]
+    assert (read["file"], read["name"], read["cluster"]) == (sent.file, "w-1", odd)
+    assert tuple(read["parameters"]) == sent.parameters
