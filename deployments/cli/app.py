@@ -102,7 +102,11 @@ def _typer(name: str, text: str) -> typer.Typer:
 
 
 NAME = "primus"
-app = _typer(NAME, "Keeps a very large training run alive: healthy nodes in, bad nodes out, proven checkpoints only.")
+app = _typer(
+    NAME,
+    "Keeps a very large training run alive: healthy nodes in, bad nodes out, proven checkpoints only. "
+    "--version: which one this is.",
+)
 profiles_app = _typer("profiles", "Shipped profiles, and whether yours is right.")
 clusters_app = _typer("clusters", "Cluster profiles, and making one from a living cluster.")
 render_app = _typer("render", "Print the manifests that would be sent; touches nothing.")

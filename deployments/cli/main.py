@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from deployments.exit_codes import hold_streams, say, shown
+from deployments.exit_codes import hold_streams, out, say, shown
 from profiles.errors import ProfileError
 
 NOT_BUILT = {
@@ -32,6 +32,11 @@ def main() -> None:
 
 def _run() -> int:
     with shown() as outcome:
+        if sys.argv[1:] == ["--version"]:
+            from importlib.metadata import version
+
+            out(f"primus {version('primus-flows')}")
+            return 0
         from typer.main import get_group
 
         from deployments.cli.app import app

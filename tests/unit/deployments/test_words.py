@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from deployments.cli.app import app
-from deployments.cli.main import refuse_no_words
+from deployments.cli.main import main, refuse_no_words
 from deployments.cli.train import TrainOptions, same_again
 from deployments.cli.workflow import RunOptions, run_again
 from profiles.errors import NotFound, ProfileError
@@ -155,3 +156,10 @@ def test_a_command_that_is_shown_can_be_pasted(odd: str) -> None:
     assert words[:3] == ["primus", "workflow", "run"]
     assert (read["file"], read["name"], read["cluster"]) == (sent.file, "w-1", odd)
     assert tuple(read["parameters"]) == sent.parameters
+
+
+def test_it_says_its_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["primus", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"primus {version('primus-flows')}\n")
