@@ -28,7 +28,7 @@ LAUNCHERS, RANKS = 12_500, 8
 SECONDS = 10
 GOALS = {"cores": 1.0, "GiB": 1.0, "decision ms": 50.0, "restart s": 1.0}
 MAIN = Path(__file__).parents[2] / "workflows" / "programs" / "main.py"
-TOKEN = "a benchmark's"
+TOKEN = "a-benchmark"
 SPARE_DESCRIPTORS = 300
 STEPS_IN_JOURNAL = 10_000
 

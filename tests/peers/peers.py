@@ -116,7 +116,7 @@ def primus(forkable: bool) -> Callable[[Ground], list[Command]]:
         hang = [f"--hang-step-floor-seconds={ground.hang_seconds:g}", "--hang-init-seconds=120"]
         coordinate = [*python, "coordinate", f"--pods={RANKS}", f"--port={address[1]}", f"--restarts={RESTARTS}", *hang]
         common = {
-            "PRIMUS_RUN": "peers", "PRIMUS_ATTEMPT": "1", "PRIMUS_TOKEN": "of this trial alone",
+            "PRIMUS_RUN": "peers", "PRIMUS_ATTEMPT": "1", "PRIMUS_TOKEN": "of-this-trial-alone",
             "PRIMUS_RUN_DIR": str(ground.folder / "run"), "PRIMUS_CHECKPOINT_DIR": str(ground.checkpoints),
             "PRIMUS_COORDINATOR_URL": f"http://{address[0]}:{address[1]}",
         }  # fmt: skip
