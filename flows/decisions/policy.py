@@ -313,6 +313,10 @@ BY_RULE: Mapping[str, FaultPolicy] = {
     "cuda-illegal-access": AMBIGUOUS,
     "hip-illegal-access": AMBIGUOUS,
     "cuda-kernel-fault": AMBIGUOUS,
+    "cuda-launch-failure": AMBIGUOUS,
+    "hip-launch-failure": AMBIGUOUS,
+    "cuda-execution-failed": AMBIGUOUS,
+    "hsa-memory-fault": AMBIGUOUS,
     "xid-application": AMBIGUOUS,
     "xid-application-stopped": AMBIGUOUS,
     "desync-report": replace(POLICY[F.HANG], needs_change=True),
@@ -332,6 +336,15 @@ BY_RULE: Mapping[str, FaultPolicy] = {
             retracted_by="end-of-training",
         ),
     ),
+    # Something was raised: of exceptions in general four in five are the program's.
+    "traceback-cut": replace(
+        POLICY[F.UNKNOWN],
+        needs_change=True,
+        advice="the traceback is cut off before its exception: its last line says what failed",
+    ),
+    # A save that cannot open or fill its file: the disk is full, or the folder is missing or may not be written.
+    **dict.fromkeys(("file-write-failed", "file-not-writable"), replace(POLICY[F.STORAGE], needs_change=True)),
+    "cuda-driver-version": replace(POLICY[F.GPU_DRIVER], needs_change=True),
     "disk-full": replace(POLICY[F.STORAGE], tries=1, wait_seconds=15.0, needs_change=True),
 }
 """Where the strongest rule says more about what to do than its class."""

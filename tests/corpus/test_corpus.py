@@ -130,7 +130,7 @@ def test_what_an_expert_would_accept_is_the_exception(every_case: tuple[CorpusCa
     assert sum(bool(case.also) for case in every_case) * 5 <= len(every_case)
 
 
-REACHED = {"exam": (0.77, 0.82, 2), "exam_seen": (0.84, 0.89, 3)}
+REACHED = {"exam": (0.77, 0.89, 2), "exam_seen": (0.93, 0.97, 0)}
 """Of each exam: accuracy, right answers on retries, and users' errors called a driver's; never one called hardware.
 
 0.93, 0.9 and none are wanted. Whatever is better moves these.

@@ -10,7 +10,7 @@ from flows.decisions.diagnosis.clues import Clue, Weighing
 from flows.decisions.diagnosis.files import place_of
 from flows.decisions.diagnosis.gang import Gang
 from flows.decisions.diagnosis.places import NodePlaces
-from flows.decisions.policy import POLICY
+from flows.decisions.policy import POLICY, policy_of
 from profiles.vocabulary import FaultClass, VerdictWord
 from workflows.model.attempt import Evidence, PastIncident, Signal
 from workflows.model.fleet import PRIOR_RATE
@@ -242,6 +242,7 @@ OTHER_NODES = "history-other-nodes"
 
 def memories(
     fault_class: FaultClass,
+    rule: str,
     fingerprint: str,
     step: int | None,
     nodes: Sequence[str],
@@ -250,9 +251,10 @@ def memories(
 ) -> tuple[Clue, ...]:
     """Clues from the past, for a failure whose class alone does not say who is to blame.
 
-    `gang`: nodes of the whole gang; where there is only one, "always on this node" says nothing. `past`: oldest first.
+    `rule`: the strongest one, which may know of several owners where its class does not. `gang`: nodes of the whole
+    gang; where there is only one, "always on this node" says nothing. `past`: oldest first.
     """
-    policy = POLICY[fault_class]
+    policy = policy_of(fault_class, rule)
     same = [item for item in past if fingerprint and item.fingerprint == fingerprint]
     if not policy.several_owners or not same:
         return ()
@@ -266,5 +268,6 @@ def memories(
     if len(here) == 1 and before == here and gang > 1:
         node = next(iter(here))
         text = f"the same failure {len(same) + 1} times, always on {node}"
-        return (Clue(fault_class, 0.6, text, SAME_NODE, "node", node=node),)
+        kind = FaultClass.GPU_DRIVER if fault_class is FaultClass.USER_CODE else fault_class
+        return (Clue(kind, 0.6, text, SAME_NODE, "node", node=node),)
     return ()

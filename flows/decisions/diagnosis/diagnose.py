@@ -83,12 +83,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     nodes = scene(weighed, gang)
     fingerprint, step = _fingerprint(weighed, gang), _step(evidence, gang)
     size = len({pod.node for pod in evidence.pods if pod.node and pod.ranks})
-    past_clues = memories(weighed.fault_class, fingerprint, step, nodes, size, evidence.past)
+    past_clues = memories(weighed.fault_class, _rule(weighed), fingerprint, step, nodes, size, evidence.past)
     if past_clues:
         weighed = weigh((*clues, *past_clues), gang.victims, gang.failed_at)
     culprits = culprits_of(evidence, weighed, gang, _places(evidence, lines, ends))
     strongest = weighed.telling[0] if weighed.telling else None
-    policy = policy_of(weighed.fault_class, strongest.rule if strongest else "")
+    policy = policy_of(weighed.fault_class, _rule(weighed))
     blamed = {rank for _, rank in culprits if rank is not None}
     return Diagnosis(
         fault_class=weighed.fault_class,
@@ -108,6 +108,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         advice=(strongest.advice if strongest else "") or policy.advice,
         why=_why(weighed, gang, evidence),
     )
+
+
+def _rule(weighed: Weighing) -> str:
+    """The rule that says most of what to do: the strongest one, of a failure without a class that of what is known."""
+    untold = (clue for clue in weighed.others if clue.fault_class is weighed.fault_class is FaultClass.UNKNOWN)
+    return next((clue.rule for clue in (*weighed.telling, *untold)), "")
 
 
 def _read(evidence: Evidence) -> tuple[Evidence, tuple[LogLine, ...], tuple[Exit, ...]]:

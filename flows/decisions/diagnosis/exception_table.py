@@ -143,6 +143,8 @@ FRAMES: tuple[Hint, ...] = (
     passes(_LOADING, (CORRUPT, 2.2), (MISMATCH, 2.2), (DATA, -2.0), (USER, -0.5)),
     both(("type", r"(?:JSONDecodeError|UnicodeDecodeError|BadZipFile|ExtraData|UnpackValueError|FormatError|EOFError)$|"
          r"^(?:zlib|lzma|zipfile|gzip|tarfile|msgpack)\."), ("frames", _LOADING), (CORRUPT, 4.0), (DATA, -1.5)),
+    # A plan compares names and shapes of what is saved with those of the program; no data is read before it.
+    passes(r"(?:planner|checkpoint)\w*\.py:\w*create_(?:default_)?(?:local|global)_(?:load_)?plan$", (MISMATCH, 2.5)),
     passes(r":\w*from_(?:pretrained|checkpoint)|:_load_pretrained_model|safetensors", (CORRUPT, 1.0), (MISMATCH, 0.7),
            (CONFIG, 1.0)),
     both(("type", r"^(?:KeyError|AssertionError|IndexError)$"),
@@ -175,6 +177,9 @@ FRAMES: tuple[Hint, ...] = (
          (MISMATCH, 5.5), (USER, -1.0)),
     both(("type", r"^KeyError$"), ("message", r"^['\"][\w.]{1,200}\.(?:weight|bias|exp_avg\w{0,4}|_extra_state)['\"]$"),
          (MISMATCH, 4.5)),
+    both(("type", r"^KeyError$"),
+         ("message", r"^['\"](?:state|(?:model_|optim\w*_)?state_dict|param_groups|lr_scheduler|rng_state\w*)['\"]$"),
+         (MISMATCH, 3.0)),
     reads(r"\.load_state_dict\(|\bload_(?:check_?point|ckpt|optimizer|model_state)\w*\(", (MISMATCH, 1.5),
           (CORRUPT, 0.5)),
     reads(r"\btorch\.load\(|\bpickle\.loads?\(", (CORRUPT, 1.5), (MISMATCH, 0.7)),
@@ -385,6 +390,7 @@ MESSAGES: tuple[Hint, ...] = (
          r"expiredtoken|bucket does not exist|specified key does not|401 unauthorized|403 forbidden|404 not found|"
          r"could not be accessed|anonymous caller|kerberos|gss initiate", (CONFIG, 3.6), (STORAGE, -1.0)),
     # The program's own doing.
+    says(r"^invalid argument \d{1,2}: |sizes? do(?:es)? not match", (USER, 4.0)),
     says(r"expected all tensors to be on the same device|mat1 and mat2|must match the size of tensor|sizes of tensors|"
          r"backward through the graph a second time|modified by an inplace|does not require grad|"
          r"finished reduction in the prior|mark a variable ready|index out of range|is out of (?:bounds|range)|"

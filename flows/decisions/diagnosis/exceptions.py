@@ -52,7 +52,7 @@ _EXCEPTION = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Iteration|Timeout|Failed|Failure|Fault|NotFound|NotSupported|Invalid\w*|"
     r"Mismatch\w*|Denied|Canceled|Cancelled|Timedout|Unavailable)(?:\([\w.]{1,80}\))?$"
 )
-_FRAME = re.compile(r'^\s*File \\?"(?P<file>[^"\\]{1,400})\\?", line \d+(?:, in ?(?P<function>.{0,200}))?$')
+_FRAME = re.compile(r'^\s*File \\?"(?P<file>[^"]{1,400}?)\\?", line \d+(?:, in ?(?P<function>.{0,200}))?$')
 _NOTEBOOK = re.compile(
     r"^(?:File )?(?P<file>[~/<][^\s\"]{1,300}?(?:\.py|>))(?::\d{1,6}, | )in "
     r"(?P<function>[\w<>.]{1,120})(?:\(.{0,300}\))?$"
@@ -91,6 +91,10 @@ MOST = 0.93
 """No such judgement is surer."""
 NAMELESS = ("python-exception", "logged-exception")
 """Rules that know an exception by its form alone."""
+CUT = "traceback-cut"
+"""Name of what a traceback says that is cut off before its exception."""
+CUT_WEIGHT, CUT_FACTOR = 0.3, 0.7
+"""That something was raised of which nobody knows what it was; what frames alone are worth that say more."""
 WRAPPED_FACTOR = 0.5
 """What an exception is worth that only reports a worker's: the worker's own stands beside it, unless it was cut."""
 VAGUE = ("connection-error",)
@@ -103,6 +107,7 @@ class Raised:
     """One exception of a traceback."""
 
     type: str
+    """Its name; "" where the traceback is cut off before it."""
     message: str
     frames: tuple[str, ...]
     """`path:function` of the last frames, the innermost last; paths end with a library's own, as `torch/hub.py`."""
@@ -136,6 +141,8 @@ class _Reader:
     codes: tuple[str, ...] = ()
     innermost: LogLine | None = None
     """The last source line that was read."""
+    framed: LogLine | None = None
+    """The line of the last frame."""
     torn: str = ""
     """A frame's line that was broken at the terminal's width, as far as it was read."""
     doubted: tuple[str, ...] | None = None
@@ -156,7 +163,7 @@ class _Reader:
         elif text.startswith(_CHAINS):
             self.chained, self.growing = True, 0
         elif self._framed(text):
-            pass
+            self.framed = line
         elif not self.inside:
             self._grow(text)
         elif (code := _CODE.match(text)) is not None:
@@ -221,13 +228,21 @@ class _Reader:
             self.doubted = None if _EXCEPTION.search(hit["type"]) else tuple(self.frames)
         self.inside, self.chained, self.frames, self.codes = False, False, [], ()
 
-    def cut_off(self) -> None:
-        """The traceback has no end: its last source line may say itself what it raises."""
+    def cut_off(self, at_end: bool = False) -> None:
+        """The traceback has no end: its last source line may say itself what it raises.
+
+        `at_end`: nothing at all follows it, so an exception was raised of which not even the type is known.
+        """
         line, raising = self.innermost, _RAISING.match(self.codes[-1]) if self.codes else None
-        if line is not None and raising is not None and not self.survived and _EXCEPTION.search(raising["type"]):
+        if self.survived:
+            return
+        if line is not None and raising is not None and _EXCEPTION.search(raising["type"]):
             message = (raising["message"] or "").strip()
             self._raise(Raised(raising["type"], message, tuple(self.frames), line, self.chained, self.codes[-1]))
-            self.growing = 0
+        elif at_end and self.framed is not None and self.frames:
+            code = "\n".join(self.codes)[:MESSAGE_CHARACTERS]
+            self._raise(Raised("", "", tuple(self.frames), self.framed, self.chained, code))
+        self.growing = 0
 
     def _raise(self, raised: Raised) -> None:
         last = self.found[-1] if self.found else None
@@ -266,7 +281,7 @@ def tracebacks(lines: Sequence[LogLine]) -> tuple[Raised, ...]:
         for text in _parts(line.text):
             reader.read(text, line)
     if reader.inside:
-        reader.cut_off()
+        reader.cut_off(at_end=True)
     return tuple(reader.found)
 
 
@@ -350,6 +365,8 @@ def second_tier(matches: tuple[RuleMatch, ...], text: str, raised: Raised | None
     """
     if raised is None and matches and matches[0].rule.name not in _REPLACED:
         return LineMatches(matches, True)
+    if raised is not None and not raised.type:
+        return _cut(matches, raised)
     names = {match.rule.name for match in matches}
     if names - _REPLACED or not (names or raised):
         return LineMatches(matches, bool(matches))
@@ -367,6 +384,18 @@ def second_tier(matches: tuple[RuleMatch, ...], text: str, raised: Raised | None
     form = next((match.rule for match in matches if match.rule.name in NAMELESS), base)
     share = form.weight / base.weight * (WRAPPED_FACTOR if message.startswith(WRAPPER) else 1.0)
     return LineMatches((RuleMatch(_rule(form, judged, share)),), judged.sure)
+
+
+def _cut(matches: tuple[RuleMatch, ...], raised: Raised) -> LineMatches:
+    """What a traceback without its exception says: its frames may tell of a checkpoint or a store, not of the code."""
+    base = rule_by_name(NAMELESS[0])
+    if base is None:
+        return LineMatches(matches, False)
+    judged = judge("", "", raised.frames, code=raised.code)
+    if judged.sure and judged.fault_class not in (USER, OTHER):
+        return LineMatches((*matches, RuleMatch(_rule(base, judged, CUT_FACTOR))), True)
+    told = replace(base, name=CUT, fault_class=OTHER, weight=CUT_WEIGHT, blames="nobody")
+    return LineMatches((*matches, RuleMatch(told)), False)
 
 
 def _surer(judged: ExceptionClass, matches: Sequence[RuleMatch]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from flows.decisions.diagnosis.clues import Clue, Weighing
+from flows.decisions.diagnosis.exceptions import CUT
 from flows.decisions.diagnosis.lines import Level, by_stream, level_of
 from flows.decisions.diagnosis.matching import match_line
 from flows.decisions.diagnosis.retractions import (
@@ -54,11 +55,11 @@ _BEGUN = re.compile(
 """What says that it was done."""
 FAREWELLS = frozenset({"elastic-sigterm", "launcher-told-to-end"})
 """Rules of what launchers print at every end."""
-SUMMARIES = frozenset({*FAREWELLS, "elastic-child-failed", "program-ended", "launcher-summary", "exit-code"})
+SUMMARIES = frozenset({*FAREWELLS, "elastic-child-failed", "program-ended", "launcher-summary", "exit-code", CUT})
 """Rules of what launchers add to a crash."""
 _WORDS = re.compile(
     r"^\s{0,8}Traceback \(most recent call (?:last|first)\)|"
-    r"^\*\*\* StackTrace Information|"
+    r"^\*\*\* StackTrace Information|^frame #\d{1,3}: \S|"
     r"\b(?:[A-Z]\w{0,60}(?:Error|Exception)|[Ee]rror|ERROR)(?: ?\(\w{0,20}\))?: \S|"
     r"\b(?:[Ff]atal|FATAL|[Aa]borted|[Aa]borting|ABORT(?:ED|ING)?|core dumped|terminate called|[Ss]egmentation fault|"
     r"[Kk]illed|KILLED|[Aa]ssertion|panic(?=:)|[Cc]rash(?:ed|es)?|died unexpectedly)\b|"
@@ -106,7 +107,8 @@ _ALL_IS_WELL = re.compile(
     r"^\W{0,3}(?:wandb|mlflow|comet_ml|neptune|clearml|telemetry|sentry|gputil|visdom|tensorboardx?|libgl|libegl|"
     r"mesa-loader|glfw|alsa|qt\.\w{2,12}|xgboost|lightgbm)\b|"
     r"\b(?:re-?connected|recovered|succeeded|by default|patience)\b|"
-    r"\b(?:will|would|may|might|can|could|to) (?:fail|crash|abort|hang|be (?:killed|aborted|refused|evicted))\b|"
+    r"\b(?:will|would|may|might|can|could|to) (?:(?:cause|lead to|result in) (?:\w{1,20} )?(?:fail\w{0,4}|"
+    r"crash\w{0,2})|fail|crash|abort|hang|be (?:killed|aborted|refused|evicted))\b|"
     r"\b(?:number|count|num|amount|rate|share|fraction|percent\w{0,3}|#)(?: of)?[ _](?:\w{1,12} )?"
     r"(?:fail\w{0,4}|crash\w{0,2}|abort\w{0,2}|kill\w{0,2}|timed out|refused|denied|corrupt\w{0,2})\b|"
     r"\b(?:killed|evicted|aborted|failed|dropped|refused) \d{1,9}(?:/| of|%| \w{2,20}s\b)"

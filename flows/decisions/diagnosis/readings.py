@@ -36,7 +36,8 @@ ONLY_WARNED_FACTOR = 0.15
 """What a line is worth that its program calls a warning, of a part that it can do without."""
 _LOUDEST = re.compile(r"\b[A-Z]{1,2}CCL WARN\b|\bWarning {2,40}\w|WARN\w{0,3}\b.{0,60}\b(?:ERROR|FATAL|CRITICAL)\b")
 _TAKEN_BACK = re.compile(
-    r"(?i)\b(?:ignor(?:ing|ed)|skip(?:ping|ped)|fall(?:ing|s)? ?back|us(?:ing|e) (?:the )?(?:defaults?|next|previous)|"
+    r"(?i)\b(?:ignor(?:ing|ed)|skip(?:ping|ped)(?!: failed)|"
+    r"fall(?:ing|s)? ?back|us(?:ing|e) (?:the )?(?:defaults?|next|previous)|"
     r"(?:us(?:ing|e)|replaced) .{1,40} instead|replaced by|will be (?:ignored|skipped|disabled|used instead)|"
     r"continu(?:ing|e) without|proceeding without|not fatal|non-fatal|harmless|safely ignore)\b|"
     r"(?:;| -) using (?!\d)\w{2,30} "
@@ -129,7 +130,9 @@ def _chained(consequences: Sequence[Raised], judgements: dict[int, tuple[LogLine
     for item in consequences:
         line, cause = id(item.line), id(item.cause.line) if item.cause is not None else 0
         sure = judgements[cause][1].sure if cause in judgements else False
-        if cause and not sure and line in judgements and judgements[line][1].sure:
+        if not cause:
+            continue  # what came before it is not in the log: it is all that is known
+        if not sure and line in judgements and judgements[line][1].sure:
             factors[cause] = CONSEQUENCE_FACTOR
         else:
             factors[line] = CONSEQUENCE_FACTOR

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from flows.decisions.diagnosis.diagnose import Diagnosis
 from flows.decisions.diagnosis.losses import lost_nodes
-from flows.decisions.policy import classes_where
+from flows.decisions.policy import policy_of
 from flows.decisions.recovery.chance import Chance, Moved, Pace, held_node_days, pace_of
 from flows.decisions.recovery.decision import Situation
 from flows.decisions.recovery.odds import restart_seconds, tallies
@@ -27,8 +27,6 @@ from workflows.model.fleet import BrakeState
 from workflows.model.records import ActionRecord, AttemptRecord, IncidentRecord, Story
 from workflows.wire import GateReport, ResumeChoice
 
-MAY_BE_HARDWARE = classes_where(lambda policy: policy.may_be_hardware)
-"""Classes of which a look at the node can confirm or change the diagnosis. In all others it decides nothing."""
 SURE = 0.9
 """From this confidence on, with somebody to blame, the evidence has decided already."""
 MAX_SUSPECTS = 8
@@ -203,9 +201,10 @@ def suspects(diagnosis: Diagnosis, evidence: Evidence) -> tuple[str, ...]:
     Only living nodes of the attempt whose own gate has not spoken against them: a lost node cannot be examined, and the
     gate looks at the same things.
     """
+    policy = policy_of(diagnosis.fault_class, diagnosis.rule)
     # It may be sure that nothing is known: then the evidence has decided nothing.
     sure = diagnosis.fault_class is not FaultClass.UNKNOWN and diagnosis.confidence >= SURE
-    if diagnosis.fault_class not in MAY_BE_HARDWARE or (sure and diagnosis.culprits):
+    if not policy.may_be_hardware or (sure and diagnosis.culprits):
         return ()
     refused = {report.node for report in evidence.gate if report.verdict != VerdictWord.PASS}
     living = {node.name for node in evidence.nodes if node.ready is True}

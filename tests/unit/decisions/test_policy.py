@@ -19,7 +19,6 @@ from flows.decisions.diagnosis.selection import evidence_of
 from flows.decisions.node_tests.actions import OTHERWISE, TABLE, consequence_of
 from flows.decisions.policy import BY_RULE, POLICY, FaultPolicy, RetryPrior, policy_of
 from flows.decisions.recovery.odds import Tally, chance
-from flows.decisions.recovery.situation import MAY_BE_HARDWARE
 from profiles.vocabulary import Action, FaultClass
 from tests.support.cases.rows import rows
 
@@ -101,7 +100,6 @@ def test_classes_of_checks_are_ranked_without_gap_or_tie() -> None:
 @given(st.sampled_from(FaultClass))
 def test_derived_sets_say_what_the_rows_say(kind: FaultClass) -> None:
     policy = POLICY[kind]
-    assert (kind in MAY_BE_HARDWARE) is policy.may_be_hardware
     assert (kind in NO_FAILURE_CLASSES) is (not policy.interrupts_training or policy.exception_blames_code)
     assert (kind.value in GPU_CONSEQUENCES) is policy.follows_broken_gpu
     assert (kind in TABLE) is (policy.failed_check is not None)

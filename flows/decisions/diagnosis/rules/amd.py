@@ -75,7 +75,7 @@ AMD_RULES: tuple[Rule, ...] = (
          0.7, "node",
          "amdgpu 0000:28:00.0: amdgpu: GPU reset begin!. Source:  1",
          "amdgpu 0000:03:00.0: amdgpu: RAP: optional rap ta ucode is not available",
-         "amdgpu_device_gpu_recover", supersedes=("hip-launch-failure", "hsa-queue-error", "process_killed"),
+         "amdgpu_device_gpu_recover", supersedes=("hip-launch-failure", "hip-unknown-error", "hsa-queue-error", "process_killed"),
          vendor="amd"),
     Rule("amdgpu-ring-timeout",
          r"\*ERROR\* ring \w{1,30} timeout|amdgpu.{0,40} ring [\w.]{1,30} timeout, signaled seq|"
@@ -129,7 +129,7 @@ def numbered(numbers: str) -> str:
 
 
 ROCM_RULES: tuple[Rule, ...] = (
-    Rule("hsa-memory-fault", r"Memory access fault by GPU node-\d{1,3}|HSA_STATUS_ERROR_MEMORY_FAULT", F.GPU_DRIVER, 0.5, "rank",
+    Rule("hsa-memory-fault", r"Memory access fault by GPU node-\d{1,3}|HSA_STATUS_ERROR_MEMORY_FAULT", F.USER_CODE, 0.5, "rank",
          "Memory access fault by GPU node-2 (Agent handle: 0x5640a8bb1980) on address 0x7feea09c5000. "
          "Reason: Page not present or supervisor privilege.",
          "Memory access by GPU node-2",
@@ -146,12 +146,18 @@ ROCM_RULES: tuple[Rule, ...] = (
          "HIP error: out of memory",
          "HIP runtime error 700", supersedes=("cuda-illegal-access",), vendor="amd"),
     Rule("hip-launch-failure",
-         r"HIP error: (?:unspecified launch failure|unknown error|the operation cannot be performed|the launch timed out|"
-         r"initialization error|context is destroyed)|hipError(?:LaunchFailure|LaunchTimeOut|Unknown|NotInitialized|Deinitialized)|"
-         rf"{numbered('719|702|999|3')}", F.GPU_DRIVER, 0.55, "rank",
+         r"HIP (?:error|warning): (?:unspecified launch failure|the launch timed out)|hipErrorLaunch(?:Failure|TimeOut)|"
+         rf"{numbered('719|702')}", F.USER_CODE, 0.5, "rank",
          "RuntimeError: HIP error: unspecified launch failure",
          "HIP error: invalid device ordinal",
-         "HIP runtime errors 719, 702, 999, 3", supersedes=("cuda-launch-failure",), vendor="amd"),
+         "HIP runtime errors 719, 702: like an illegal access", supersedes=("cuda-launch-failure", "python-exception"),
+         vendor="amd", advice="the same rank's node again: test it; other nodes: look at the newest kernel or index code"),
+    Rule("hip-unknown-error",
+         r"HIP error: (?:unknown error|the operation cannot be performed|initialization error|context is destroyed)|"
+         rf"hipError(?:Unknown|NotInitialized|Deinitialized)|{numbered('999|3')}", F.GPU_DRIVER, 0.55, "rank",
+         "RuntimeError: HIP error: initialization error",
+         "HIP error: unspecified launch failure",
+         "HIP runtime errors 999, 3", supersedes=("cuda-unknown-error", "python-exception"), vendor="amd"),
     Rule("hip-ecc", rf"hipErrorECCNotCorrectable|HIP error: uncorrectable ECC error|{numbered('214')}", F.GPU_HARDWARE, 0.95, "rank",
          "RuntimeError: HIP error: uncorrectable ECC error encountered",
          "HIP error: invalid argument",

@@ -268,6 +268,16 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          "(gcs_server) gcs_node_manager.cc:333: Node 12ab was drained because it was idle",
          "Ray's reasons of a node's death",
          supersedes=("preemption-said", "ray-node-dead", "python-exception", *PLATFORM_TAKEN)),
+    Rule("asked-to-leave",
+         r"(?i)\bjob \S{1,40} (?:has been|was|is being) requeued|\brequeu(?:e?ing) (?:slurm )?job\b|auto-requeue signal|"
+         r"\b(?:received|caught|got|bypassing|handling) (?:signal )?(?:SIGUSR[12]|SIGTERM)\b.{0,60}(?:sav|checkpoint|requeu)|"
+         r"\b(?:SIGTERM|SIGUSR[12]) (?:was )?received\b.{0,60}(?:checkpoint|sav|requeu)|bypassing sigterm|"
+         r"\bspot (?:reclamation|interruption)\b(?! handler)|interrupted by (?:amazon )?(?:ec2 )?spot|\bdue to node drain\b|"
+         r"\bhas state PREEMPTED\b|\bevicting pod \S|\bnode \S{1,80} is being (?:cordoned and )?drained", F.PREEMPTED, 0.7, "nobody",
+         "[rank0] SIGTERM received, will checkpoint at the next step and exit",
+         "SIGTERM handler installed: it will checkpoint",
+         "Slurm, Lightning, submitit, kubectl drain, clouds: the place is needed or goes away",
+         supersedes=("process_killed", "python-exception", "unknown"), fallback=True),
     Rule("recovering-spot", r"Cluster is preempted|\bRECOVERING\b.{0,60}(?:spot|preempt)|=== Recovering\.{3} ===|"
          r"Runner interrupted due to worker preemption", F.PREEMPTED, 0.85, "nobody",
          "(bert-qa pid=920210) I 05-04 00:52:46 spot_state.py:99] === Recovering... ===",

@@ -103,6 +103,16 @@ COLLECTIVE_RULES: tuple[Rule, ...] = (
          "remote=[gpu-0]:29500): failed to recv, got 0 bytes",
          "[c10d] TCPStore connected on SocketImpl(fd=3)",
          "PyTorch TCPStore: the host of the store ended first", supersedes=("peer-reset",), echo=True),
+    Rule("peers-awaited", r"CreateSession still waiting for response from|Retry connect to ip\(retry time [3-9]|"
+         r"Connecting to rank \d{1,6} failed, waiting for \d{3}|"
+         r"(?i:still waiting (?:for|on) \d{1,6} (?:more )?(?:workers?|ranks?|peers?|nodes?|process(?:es)?|participants?|hosts?)\b)|"
+         r"(?i:waiting for (?:the )?(?:\d{1,6} more (?:nodes?|workers?|ranks?|peers?|processes)|coordinator|ranks? \d)\b)|"
+         r"(?i:timed out waiting for .{1,40} (?:clients?|workers?|peers?|nodes?) to (?:join|connect|register))|"
+         r"is connected to (\d{1,6}) peer ranks\. Expected number of connected peer ranks is : (?!\1\b)|"
+         r"Ray is trying to start at \S{1,60}, but is already running", F.RENDEZVOUS, 0.6, "nobody",
+         "CreateSession still waiting for response from worker: /job:worker/replica:0/task:0",
+         "CreateSession got its response",
+         "TensorFlow, XGBoost's rabit, LightGBM: peers that do not come", fallback=True, supersedes=("unknown",)),
     Rule("elastic-child-failed", r"torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError|"
          r"failed \(exitcode: -?\d+\) local_rank", F.UNKNOWN, 0.3, "nobody",
          "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",

@@ -34,7 +34,7 @@ SETTING_RULES: tuple[Rule, ...] = (
          "parsing flags: done",
          "absl, fire, shells"),
     Rule("hydra-error", r"(?:hydra\.errors\.\w+|omegaconf\.errors\.\w+|Could not override '[^']{1,200}'|"
-         r"Cannot find primary config '|Key '[^']{1,100}' is not in struct|In '[^']{1,100}': Could not find '[^']{1,100}')",
+         r"Cannot find primary config '|Key '[^']{1,100}' (?:is not in struct|not in '\w)|In '[^']{1,100}': Could not find '[^']{1,100}')",
          F.CONFIG, 0.9, "code",
          "Could not override 'trainer.max_stepz'.",
          "hydra initialised",
@@ -47,6 +47,9 @@ SETTING_RULES: tuple[Rule, ...] = (
          "pydantic"),
     Rule("script-missing", r"can't open file '[^']{1,400}': \[Errno 2\]|"
          r"^(?:\S{1,80}: )?(?:line \d+: )?\S{1,200}: (?:command not found|No such file or directory)$|"
+         r"^(?:\S{1,80}: )?(?:\S{1,12} \d+: ?)?\S{1,200}[:\uff1a] ?(?:未找到命令|找不到命令|コマンドが見つかりません|[Cc]ommand introuvable|"
+         r"[Cc]ommande introuvable|(?:Befehl|Kommando) nicht gefunden|orden no encontrada|no se encontró la orden|"
+         r"[Cc]omando (?:não encontrado|non trovato)|команда не найдена)\b|"
          r"^\S{0,40}sh: (?:\d+|line \d+): \S{1,200}: not found$|/usr/bin/env: .{1,80}: No such file or directory|"
          r"(?:exec|FATAL): {1,6}\"[^\"]{1,200}\": (?:executable file not found|stat )|execve?\(\)?:? .{1,300}: (?:No such file|Permission denied)|"
          r"[Nn]o such file or directory: unknown$", F.CONFIG, 0.92, "code",
@@ -86,7 +89,9 @@ SETTING_RULES: tuple[Rule, ...] = (
          "an image of another processor architecture", advice="use an image for this processor"),
     Rule("shared-library",
          r"error while loading shared libraries: |version `[A-Z]+_[\d.]+' not found|undefined symbol: |"
-         r"lib[\w.+-]{1,80}: cannot open shared object|Could not load library \S{1,80}", F.CONFIG,
+         r"lib[\w.+-]{1,80}: cannot open shared object|Could not load library \S{1,80}|"
+         r"Flag '\w{1,80}' was defined more than once|File already exists in database: \S|"
+         r"Descriptors cannot (?:not )?be created directly", F.CONFIG,
          0.88, "code",
          "python3: error while loading shared libraries: libnccl.so.2: cannot open shared object file: No "
          "such file or directory",
@@ -151,6 +156,11 @@ SETTING_RULES: tuple[Rule, ...] = (
          "user@gpu-7: Permission denied (publickey,password).",
          "publickey accepted",
          "ssh, as mpirun, DeepSpeed and pdsh use it", advice="let the nodes log in to each other without a password"),
+    Rule("layout-impossible", r"Unable to layout tasks on given cpus|failed to distribute tasks \(bind_type", F.CONFIG, 0.9, "code",
+         "srun: error: Task launch for StepId=125452.4 failed on node n7: Unable to layout tasks on given cpus",
+         "srun: error: Task launch for StepId=125452.4 failed on node n7: Communication connection failure",
+         "Slurm: what was asked for fits no node", supersedes=("control_plane", "scheduling", "slurm-launch-failed"),
+         advice="ask for what the nodes of the partition have"),
     Rule("resource-unknown",
          r"no matches for kind \"|the server doesn't have a resource type|"
          r"Error from server \(NotFound\): (?:namespaces|queues|clusterqueues|localqueues|priorityclasses)", F.CONFIG, 0.82, "code",
@@ -249,6 +259,17 @@ PYTHON_RULES: tuple[Rule, ...] = (
          "terminate called after throwing an instance of 'std::out_of_range'",
          "terminate called after throwing an instance of 'c10::Error'",
          "C++ and Rust runtimes: what the program's own code threw", supersedes=("dumped-core", "signal-6")),
+    Rule("glued-exception",
+         r"^\s{0,12}(?:assert|raise|return|self\.|[\w.]{1,60} = ?|[\w.]{1,60}\().{1,240}\)(?:Assertion|Attribute|Index|Key|Name|Not"
+         r"Implemented|Runtime|Type|Value)Error(?:: .{0,200})?\s{0,250}$", F.USER_CODE, 0.6, "code",
+         "    assert param.ds_status == ZeroParamStatus.AVAILABLE, param.ds_summary()AssertionError",
+         "    except (ValueError, RuntimeError):",
+         "several ranks that print their tracebacks into each other", fallback=True),
+    Rule("native-assertion", r"^(?!.{0,200}(?:block|thread): \[).{1,300}: Assertion `.{1,300}' failed\.?$", F.USER_CODE, 0.55, "code",
+         "train: deepspeed_py_io_handle.cpp:152: int deepspeed_io_handle_t::wait(): Assertion `_num_pending_ops > 0' failed.",
+         "block: [0,0,0], thread: [3,0,0] Assertion `t >= 0 && t < n_classes` failed.",
+         "glibc's assert: native code of the program or of a library met what it excludes",
+         supersedes=("dumped-core", "signal-6"), fallback=True),
     Rule("syntax-error", r"^(?:SyntaxError|IndentationError|TabError): ", F.USER_CODE, 0.95, "code",
          "SyntaxError: invalid syntax",
          "no SyntaxError here",
@@ -304,7 +325,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
          "进程没有被杀死",
          "shells of other languages: often the OOM killer"),
     Rule("file-not-writable", r"(?i)^(?:.{0,60}RuntimeError: )?File \S{1,300}\.(?:pth?|ckpt|bin|pkl|tar|zip|model|safetensors)\S{0,8} cannot be opened|"
-         r"PytorchStreamWriter failed (?:writing|to write)|unexpected pos \d{1,20} vs \d|Could not (?:open|write) (?:\S{1,200} for writing|(?:the )?checkpoint file)",
+         r"open file failed with strerror|PytorchStreamWriter failed (?:writing|to write)|unexpected pos \d{1,20} vs \d|Could not (?:open|write) (?:\S{1,200} for writing|(?:the )?checkpoint file)",
          F.STORAGE, 0.78, "nobody",
          "RuntimeError: File my_out/checkpoints/checkpoint_0.pt cannot be opened.",
          "RuntimeError: File my_out/checkpoints/checkpoint_0.pt is not a checkpoint",

@@ -60,10 +60,12 @@ CUDA_RULES: tuple[Rule, ...] = (
          r"(?:CUDA|Cuda|cuda|GPU).{0,60}(?:unspecified launch failure|the launch timed out and was terminated)|"
          r"(?<!HIP error: )unspecified launch failure|cudaErrorLaunch(?:Failure|Timeout)|CUDA_ERROR_LAUNCH_(?:FAILED|TIMEOUT)|"
          rf"{numbered('719|702', '[46]')}",
-         F.GPU_DRIVER, 0.5, "rank",
+         F.USER_CODE, 0.5, "rank",
          "RuntimeError: CUDA error: unspecified launch failure",
          "CUDA error: out of memory",
-         "CUDA runtime errors 719, 702", supersedes=("nccl-cuda-failure", "python-exception"), vendor="nvidia"),
+         "CUDA runtime errors 719, 702: like an illegal access (three of three with a known cause were kernels)",
+         supersedes=("nccl-cuda-failure", "python-exception"), vendor="nvidia",
+         advice="the same rank's node again: test it; other nodes: look at the newest kernel or index code"),
     Rule("cuda-device-assert",
          r"device-side assert triggered|cudaErrorAssert\b|CUDA_ERROR_ASSERT\b|"
          rf"(?:block|thread): \[.{{1,80}}\] Assertion `(?!input_val).{{1,300}}`(?: failed|$)|[Dd]evice-side assertion `.{{1,300}}' failed|{numbered('710', '59')}", F.USER_CODE, 0.85, "code",
@@ -109,12 +111,17 @@ CUDA_RULES: tuple[Rule, ...] = (
          "no kernel available",
          "CUDA runtime error 209: image built for another architecture", advice="use an image built for this GPU"),
     Rule("cuda-unhandled",
-         r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)|CUDNN_STATUS_(?:EXECUTION_FAILED|"
-         r"INTERNAL_ERROR|MAPPING_ERROR)|CUSOLVER_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)|CUFFT_(?:EXEC_FAILED|INTERNAL_ERROR)|"
-         r"CUSPARSE_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)", F.GPU_DRIVER, 0.45, "rank",
-         "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
+         r"CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_INTERNAL_ERROR|CUFFT_INTERNAL_ERROR", F.GPU_DRIVER, 0.45, "rank",
+         "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
          "CUBLAS_STATUS_SUCCESS",
          "cuBLAS, cuDNN status codes", vendor="nvidia"),
+    Rule("cuda-execution-failed",
+         r"CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR)|CUFFT_EXEC_FAILED", F.USER_CODE, 0.45, "rank",
+         "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
+         "CUBLAS_STATUS_SUCCESS",
+         "cuBLAS, cuDNN: what an earlier kernel left behind, mostly an index out of range",
+         supersedes=("nccl-cuda-failure", "python-exception"), vendor="nvidia",
+         advice="the same rank's node again: test it; other nodes: look at the newest kernel or index code"),
     Rule("cuda-busy",
          r"CUDA-capable device(?:\(s\) is/are|s are) busy or unavailable|cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|"
          rf"CUDA_ERROR_MPS_\w{{3,40}}|cudaErrorMps\w{{3,40}}|{numbered('46|80[5-9]')}", F.GPU_DRIVER, 0.65, "node",

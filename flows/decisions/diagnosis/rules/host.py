@@ -239,8 +239,8 @@ KILLED_RULES: tuple[Rule, ...] = (
          "GNU time, systemd, Go programs, Intel MPI, slurmctld", supersedes=REPORTS),
     Rule("ended-by-sigterm",
          r"^(?:\S{1,120}: line \d+: +\d+ )?Terminated\b(?:\s{2,}.{0,200})?$|\bReceived SIGTERM\b(?! death)|"
-         rf"{by_signal('15', 'TERM', 'terminated', 'Terminated')}|exited on signal 15\b|"
-         rf"^(?!.*local_rank).*?{by_code('-15|143|-SIGTERM').removeprefix('(?i)^')}", F.PROCESS_KILLED, 0.5, "rank",
+         rf"(?!\s*traceback {{1,8}}: ){by_signal('15', 'TERM', 'terminated', 'Terminated')}|exited on signal 15\b|"
+         rf"^(?!.*local_rank|\s*(?:exitcode|traceback) {{1,8}}: ).*?{by_code('-15|143|-SIGTERM').removeprefix('(?i)^')}", F.PROCESS_KILLED, 0.5, "rank",
          "command terminated with exit code 143",
          "Sending process 4121 closing signal SIGTERM",
          "shells, kubectl, Docker, launchers: somebody asked the program to end", supersedes=REPORTS, echo=True,

@@ -56,6 +56,13 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
          "gpu-b-11   Ready   <none>   10d   v1.31.2",
          "node controller",
          supersedes=("node-not-ready", "process_killed", "collective_timeout", "scheduling", "taint-eviction", "rendezvous")),
+    Rule("node-failure-said",
+         r"(?i:\b(?:job|preempted) (?:\d{1,12} )?\(?node failure\b)|\bnode (?P<peer>[\w.:-]{1,100}) has been marked dead|"
+         r"\bRaylet failed\. Shutting down|\b[Ll]ost connection to node\b|(?i:\binstance \S{1,40} failed (?:\w{1,10} )?status checks?)",
+         F.NODE_LOST, 0.72, "peer",
+         "job preempted (node failure)",
+         "node failure domain: rack",
+         "Torque, Slurm, Ray, EC2", supersedes=("preemption-said", "preempted", "process_killed", "collective_timeout", "unknown")),
     Rule("node-listed-not-ready", r"^(?P<peer>[\w.-]{1,100}) {2,40}NotReady(?:,SchedulingDisabled)? ", F.NODE_LOST, 0.85, "peer",
          "gpu-b-11   NotReady   <none>   10d   v1.31.2",
          "gpu-b-11   Ready   <none>   10d   v1.31.2",

@@ -74,6 +74,13 @@ RULES: tuple[Rule, ...] = (
          "mce: CPU12: Package temperature above threshold, cpu clock throttled (total events = 3)",
          "mce: CPU12: Package temperature/speed normal",
          "Linux therm_throt", advice=COOLING),
+    Rule("throttling-said",
+         r"(?i)\bGPU\b.{0,30}temperature\b.{0,30}(?:exceed\w{0,3}|above) .{0,20}(?:slowdown|limit|threshold)|"
+         r"temperature .{0,20}throttling (?:detected|active)|\bGPU\b.{0,20}power[- ]capped at \d|\bthermal(?:ly)? throttl(?:ed|ing) (?:detected|active|on gpu)",
+         F.THERMAL_POWER, 0.7, "node",
+         "WARNING: GPU 5 temperature 95C, throttling detected",
+         "GPU 5 temperature 61C, slowdown threshold 92C",
+         "monitors beside trainers", fallback=True, advice=COOLING),
     Rule("slot-underpowered", r"Detected insufficient power on the PCIe slot", F.THERMAL_POWER, 0.45, "node",
          "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot (27W).",
          "mlx5_core 0000:5c:00.0: PCIe slot advertised sufficient power (75W).",

@@ -201,8 +201,10 @@ def launch_failure(node: str, *history: PastIncident) -> Evidence:
 
 
 def test_the_same_failure_at_the_same_step_on_other_nodes_is_the_code() -> None:
-    assert diagnose(launch_failure("node-1")).fault_class is F.GPU_DRIVER
+    alone = diagnose(launch_failure("node-1"))
+    assert (alone.fault_class, alone.rule) == (F.USER_CODE, "cuda-launch-failure")
     found = diagnose(launch_failure("node-1", past(40, "node-2")))
+    assert found.confidence > alone.confidence
     assert found.fault_class is F.USER_CODE
     assert "other nodes before (node-2)" in found.why
 
@@ -210,7 +212,8 @@ def test_the_same_failure_at_the_same_step_on_other_nodes_is_the_code() -> None:
 def test_the_same_failure_always_on_one_node_is_that_node() -> None:
     found = diagnose(launch_failure("node-1", past(12, "node-1"), past(31, "node-1")))
     assert (found.fault_class, found.node_suspect, found.culprits) == (F.GPU_DRIVER, True, (("node-1", None),))
-    assert found.confidence > diagnose(launch_failure("node-1")).confidence
+    alone = diagnose(launch_failure("node-1"))
+    assert (alone.node_suspect, alone.culprits) == (False, (("node-1", 1),))
 
 
 def test_always_on_the_only_node_says_nothing() -> None:
@@ -221,7 +224,7 @@ def test_always_on_the_only_node_says_nothing() -> None:
 
 def test_the_same_failure_at_another_step_on_another_node_says_nothing() -> None:
     found = diagnose(launch_failure("node-1", past(12, "node-2")))
-    assert (found.fault_class, found.node_suspect) == (F.GPU_DRIVER, False)
+    assert (found.fault_class, found.node_suspect) == (F.USER_CODE, False)
 
 
 def test_nodes_that_did_not_pass_the_gate_are_avoided_unless_most_did_not() -> None:

@@ -91,7 +91,7 @@ def test_what_training_outlives_is_no_failure(text: str) -> None:
         ((*STEPS, "main: command terminated with exit code 1"), F.UNKNOWN, CAUSE_UNTOLD),
         ((*STEPS, "the flux capacitor failed to charge"), F.UNKNOWN, WORDS_ONLY),
         ((*STEPS, "2025-03-01 10:00:00 - trainer - CRITICAL - giving in"), F.UNKNOWN, WORDS_ONLY),
-        ((*STEPS, "Traceback (most recent call last):", '  File "train.py", line 7, in step'), F.UNKNOWN, WORDS_ONLY),
+        ((*STEPS, "Traceback (most recent call last):", '  File "train.py", line 7, in step'), F.UNKNOWN, CAUSE_UNTOLD),
         (("the flux capacitor failed to charge", *STEPS), F.NONE, GOES_ON),
     ],
 )

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.exceptions import KEPT_FRAMES, Raised, named_exception, tracebacks
 from flows.decisions.diagnosis.lines import clean
+from flows.decisions.diagnosis.selection import evidence_of
+from profiles.vocabulary import FaultClass
 from workflows.model.attempt import LogLine
 
+F = FaultClass
 HEAD = "Traceback (most recent call last):"
 FRAME = '  File "/opt/conda/lib/python3.10/site-packages/torch/serialization.py", line 815, in load'
 
@@ -157,8 +161,9 @@ def test_an_exception_named_within_a_line() -> None:
     )
 )
 def test_any_lines_are_read(texts: list[str]) -> None:
-    for item in read(*texts):
-        assert item.type
+    found = read(*texts)
+    assert all(item.type for item in found[:-1])
+    assert all(item.type or item.frames for item in found[-1:])
 
 
 TORN = """\
@@ -211,11 +216,33 @@ def test_a_boxed_traceback_ends_with_a_message_over_several_lines() -> None:
     ("code", "raised"),
     [
         ('raise ReadError("unexpected end of data")', [("ReadError", "unexpected end of data")]),
-        ("raise failure", []),
-        ("return f.read()", []),
+        ("raise failure", [("", "")]),
+        ("return f.read()", [("", "")]),
     ],
 )
 def test_a_log_that_ends_within_a_traceback_ends_with_what_it_raises(code: str, raised: list[tuple[str, str]]) -> None:
     texts = ("Traceback (most recent call last):", '  File "/usr/lib/tarfile.py", line 687, in read', f"    {code}")
     found = tracebacks([LogLine(text, "file", line=number) for number, text in enumerate(texts, 1)])
     assert [(one.type, one.message) for one in found] == raised
+
+
+CUT_OFF = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/w/train.py", line 12, in <module>
+[rank0]:     train()
+[rank0]:   File "/w/train.py", line 40, in train
+[rank0]:     loss = model(batch)"""
+PLANNING = """
+[rank0]:   File "/usr/lib/torch/distributed/checkpoint/default_planner.py", line 9, in create_local_plan
+[rank0]:     return create_default_local_load_plan("""
+
+
+def test_a_traceback_that_is_cut_off_is_a_failure_of_which_frames_may_tell() -> None:
+    untold = diagnose(evidence_of([("train.log", CUT_OFF.split("\n"))]))
+    assert (untold.fault_class, untold.retry_helps) == (F.UNKNOWN, False)
+    loading = diagnose(evidence_of([("train.log", (CUT_OFF + PLANNING).split("\n"))]))
+    assert (loading.fault_class, loading.rule) == (F.CHECKPOINT_MISMATCH, "exception-checkpoint-mismatch")
+    dumped = ["--- Logging error ---", *CUT_OFF.split("\n")]
+    assert diagnose(evidence_of([("train.log", dumped)])).fault_class is not F.CHECKPOINT_MISMATCH
+    going_on = [*CUT_OFF.split("\n"), *(f"step {step} loss {2 - step / 100}" for step in range(1, 40))]
+    assert diagnose(evidence_of([("train.log", going_on)])).fault_class is F.NONE

@@ -288,9 +288,9 @@ def test_a_spent_budget_says_how_it_was_made() -> None:
 @pytest.mark.parametrize(("gang", "before", "code"), [(8, 1, True), (12_500, 1, False), (12_500, 2, True)])
 def test_one_coincidence_on_a_very_large_gang_does_not_blame_the_code(gang: int, before: int, code: bool) -> None:
     past = [PastIncident("hang", "x", 40, (f"n{i}",), 10.0 * i, "new-attempt", True, 40) for i in range(before)]
-    assert bool(memories(F.HANG, "x", 40, ["n9"], gang, past)) is code
+    assert bool(memories(F.HANG, "", "x", 40, ["n9"], gang, past)) is code
     passed = PastIncident("node_lost", "y", 60, ("n8",), 90.0, "new-attempt", False, 60)
-    assert memories(F.HANG, "x", 40, ["n9"], gang, [*past, passed]) == (), "it got past that step since"
+    assert memories(F.HANG, "", "x", 40, ["n9"], gang, [*past, passed]) == (), "it got past that step since"
 
 
 def test_rows_leave_out_what_the_infrastructure_ended() -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from flows.decisions.diagnosis.diagnose import Diagnosis, diagnose
 from flows.decisions.diagnosis.losses import lost_nodes
+from flows.decisions.policy import POLICY, policy_of
 from flows.decisions.recovery.decide import decide
 from flows.decisions.recovery.decision import Situation
 from flows.decisions.recovery.situation import (
     MAX_SUSPECTS,
-    MAY_BE_HARDWARE,
     examination_text,
     ordinal,
     pause_reason,
@@ -121,7 +121,7 @@ def test_who_is_examined(sentence: str) -> None:
 def test_only_classes_that_may_be_the_hardware_s_are_looked_at(kind: FaultClass) -> None:
     evidence = incident(pods=THREE, nodes=WELL)
     found = suspects(said(kind, nodes=("node-1",)), evidence)
-    assert found == (("node-1",) if kind in MAY_BE_HARDWARE else ())
+    assert found == (("node-1",) if POLICY[kind].may_be_hardware else ())
 
 
 @rows("recovery/suspects")
@@ -157,13 +157,13 @@ def test_nobody_is_examined_who_is_lost_or_not_in_the_evidence(
         assert set(found) <= {node.name for node in evidence.nodes if node.ready is True}
         assert not set(found) & set(lost_nodes(evidence))
         assert len(found) == len(set(found)) <= MAX_SUSPECTS
-        assert not found or diagnosis.fault_class in MAY_BE_HARDWARE
+        assert not found or policy_of(diagnosis.fault_class, diagnosis.rule).may_be_hardware
 
 
 def test_what_the_kernel_said_is_judged_by_the_rules() -> None:
     evidence = failed(HIP)
     first = diagnose(evidence)
-    assert (first.fault_class, first.node_suspect) == (F.GPU_DRIVER, False)
+    assert (first.fault_class, first.node_suspect) == (F.USER_CODE, False)
     lines = {"check": "kernel", "verdict": "unknown", "lines": [[NOW - 5, XID]]}
     second = diagnose(with_examination(evidence, (report("pass", kernel_check=lines),)))
     assert (second.fault_class, second.culprits) == (F.GPU_HARDWARE, (("node-1", None),))
@@ -174,7 +174,7 @@ def test_what_the_kernel_said_long_ago_is_no_evidence() -> None:
     evidence = failed(HIP)
     lines = {"check": "kernel", "verdict": "unknown", "lines": [[NOW - 86400, XID]]}
     second = diagnose(with_examination(evidence, (report("pass", kernel_check=lines),)))
-    assert second.fault_class is F.GPU_DRIVER
+    assert second.fault_class is F.USER_CODE
 
 
 def test_a_failed_check_blames_the_node() -> None:
