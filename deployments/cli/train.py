@@ -270,6 +270,7 @@ def _carry_on(
             say(f"{run.name} has {run.state}: {run.why}\ncontinue it: primus resume {run.name}")
             return FAILED
     else:
+        say(f"{run.name} is written down; it is given to a driver")
         living, where = _driven(run.name, settings, ledger, driver), socket.gethostname()
         if living is None:
             return FAILED

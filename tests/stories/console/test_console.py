@@ -75,6 +75,9 @@ def test_a_preset_needs_no_form(served: Console, ledger: Ledger) -> None:
 
 def test_the_command_line_goes_by_the_deployment_where_one_is_served(served: Console, ledger: Ledger) -> None:
     done = served.primus("train", STORY, "--name", "typed", "--set", "steps=5")
+    assert done.stderr.splitlines()[0] == "typed is written down; it is given to a driver", (
+        "before anything is waited for"
+    )
     assert ledger.story("typed").run.state is RunState.SUCCEEDED, done.stderr
     flow_runs = [one for one in served.flow_runs("train/local") if "run:typed" in one["tags"]]
     assert len(flow_runs) == 1, f"{done.stderr}\n{served.told()}"

@@ -19,7 +19,8 @@ def test_what_killed_it_is_told_at_once_and_stands_in_status_and_why(tmp_path: P
     with console(tmp_path, PREFECT_API_URL=f"{prefect_server}/", **broken) as made:
         told = made.primus("train", str(PROFILE), "--name", "first", "--detach", code=FAILED).stderr
         assert "is driven by" not in told
-        first = told.splitlines()[0]
+        begun, first, *_ = told.splitlines()
+        assert begun == "first is written down; it is given to a driver"
         assert first.startswith("nobody drives first: its driver, process ")
         assert "ended before it took the run: pydantic_core._pydantic_core.ValidationError: 1 validation error" in first
         assert "when that is mended, go on: primus resume first" in told
