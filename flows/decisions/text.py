@@ -51,14 +51,17 @@ def timestamp(at: float | None) -> str | None:
 
 
 _MARKS = re.compile(r"[\\\[\]|*~]|(?<![^\W_])_|_(?![^\W_])|^[#>+-]")
-_NUMBERED = re.compile(r"^(\d+)([.)])")
 """What Markdown would obey: links, pictures, columns, emphasis, and what makes a line a heading, quotation or list."""
-_LONGEST = 400
+_NUMBERED = re.compile(r"^(\d+)([.)])")
+"""The same of a numbered list."""
 
 
-def markdown_text(value: object) -> str:
-    """Others' words as Markdown that shows just them: one line, no link, no column of its own, no tag, no code."""
-    words = "" if value is None else " ".join(uncoloured(str(value)).split())[:_LONGEST]
+def markdown_text(value: object, most: int | None = None) -> str:
+    """Others' words as Markdown that shows just them: one line, no link, no column of its own, no tag, no code.
+
+    `most`: characters that are shown; None: all.
+    """
+    words = "" if value is None else " ".join(uncoloured(str(value)).split())[:most]
     marked = _NUMBERED.sub(r"\1\\\2", _MARKS.sub(lambda found: "\\" + found[0], words))
     return marked.replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
 

@@ -37,6 +37,8 @@ NEWEST = 20
 ROWS = 200
 BAR = 24
 """Characters of a whole bar."""
+CELL_CHARACTERS = 400
+"""Others' words in one place of the page at most; `primus status` has all of them."""
 NO_STEPS = "no step was completed yet"
 
 
@@ -78,12 +80,12 @@ def _markdown(ground: PageGround, status: Json) -> str:
     sections: list[tuple[str, Callable[[], str]]] = [
         ("", lambda: _head(status)),
         ("Waits for you", lambda: _waits(status, ground.form)),
-        ("Slow ranks and jumps", lambda: "\n".join(f"* {markdown_text(line)}" for line in sentences(status))),
+        ("Slow ranks and jumps", lambda: "\n".join(f"* {_cell(line)}" for line in sentences(status))),
         ("Loss", lambda: _loss(ground)),
         ("Throughput", lambda: _throughput(ground)),
         ("Incidents", lambda: "\n".join(map(_incident_line, troubles_of(status["incidents"])[-NEWEST:]))),
-        ("Only told", lambda: "\n".join(f"* {markdown_text(line)}" for line in note_sentences(status["incidents"]))),
-        ("What people did", lambda: "\n".join(f"* {markdown_text(act_text(row))}" for row in status["acts"][-NEWEST:])),
+        ("Only told", lambda: "\n".join(f"* {_cell(line)}" for line in note_sentences(status["incidents"]))),
+        ("What people did", lambda: "\n".join(f"* {_cell(act_text(row))}" for row in status["acts"][-NEWEST:])),
         (
             "Attempts",
             lambda: "\n".join(_attempt_line(row, status["incidents"]) for row in status["attempts"][-NEWEST:]),
@@ -112,13 +114,13 @@ def _head(status: Json) -> str:
         ("driver", f"process {driver['pid']} on {driver['host']}" if driver else "none"),
     ]
     facts = table([{"what": name, "now": value} for name, value in rows])
-    return f"# {status['run']}: {status['state']}\n\n{markdown_text(status['why'])}\n\n{facts}"
+    return f"# {status['run']}: {status['state']}\n\n{_cell(status['why'])}\n\n{facts}"
 
 
 def _waits(status: Json, form: str) -> str:
     open_ones = [item for item in status["approvals"] if item["state"] == "waiting"]
     return "\n\n".join(
-        f'{markdown_text(item["question"])}\n\n```\nprimus approve {item["id"]} --why "..."\n'
+        f'{_cell(item["question"])}\n\n```\nprimus approve {item["id"]} --why "..."\n'
         f'primus deny {item["id"]} --why "..."\n```'
         + (f"\n\n{links}" if (links := answer_links(item["id"], form)) else "")
         for item in open_ones
@@ -197,7 +199,7 @@ def _incident_row(item: Json) -> Json:
 
 def _attempt_line(item: Json, incidents: Sequence[Json]) -> str:
     """An attempt as a line of a list: a page is too narrow for a table with reasons."""
-    row = {name: markdown_text(value) for name, value in _attempt_row(item, incidents).items()}
+    row = {name: _cell(value) for name, value in _attempt_row(item, incidents).items()}
     until = f" to {row['ended'][11:]}" if row["ended"] else ""
     proof = f" (proof: {row['proof']})" if row["proof"] else ""
     times = item["restarts_in_place"]
@@ -209,7 +211,7 @@ def _attempt_line(item: Json, incidents: Sequence[Json]) -> str:
 
 
 def _incident_line(item: Json) -> str:
-    row = {name: markdown_text(value) for name, value in _incident_row(item).items()}
+    row = {name: _cell(value) for name, value in _incident_row(item).items()}
     back = f", trains again after {row['trains again after']}" if row["trains again after"] else ""
     back += f", over at {row['over'][11:]}" if row["over"] else ""
     return (
@@ -266,7 +268,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     names = list(rows[0])
-    lines = [names, ["---"] * len(names), *([markdown_text(row[name]) for name in names] for row in rows)]
+    lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -356,3 +358,8 @@ def _of_note(incident: IncidentRecord) -> list[Moment]:
         took = incident.over_at - incident.at
         lines.append((f"{incident.id} over", f"{incident.signal} is over after {took:.1f} s: {incident.seen}"))
     return lines
+
+
+def _cell(value: object) -> str:
+    """What others say, as far as a cell has room for it."""
+    return markdown_text(value, CELL_CHARACTERS)

@@ -134,5 +134,11 @@ def test_a_question_s_page_is_made_of_our_marks_alone() -> None:
     assert kinds <= {"text", "text_special", "strong_open", "strong_close", "softbreak"}
 
 
+def test_a_long_question_is_told_to_its_end() -> None:
+    words = f"{'why ' * 200}and that is all"
+    asked = ApprovalRecord("a-1", "r", "i", f"give up? {words}", "denied", 1.0, 2.0, answered_at=1.5, why=words)
+    assert str(approval_sheet(asked).data).count("and that is all") == 2, "the question and the answer's reason"
+
+
 def test_a_tree_of_steps_keeps_each_in_its_line() -> None:
     assert len(tree_lines({"phase": "Failed", "message": HOSTILE}, "w", 1.0)) == 1
