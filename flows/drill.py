@@ -162,7 +162,7 @@ def waits_for(story: Story, found: list[IncidentRecord]) -> str:
         held = pause_reason(story)
         if held and incident.resumed_at is None and incident.action not in (None, Action.NONE, Action.RESTART_IN_PLACE):
             name = story.run.name
-            end = f"`primus unpause {name}`" if story.paused else f"`primus train … --name {name} --mode act`"
+            end = f"`primus unpause {name}`" if story.paused else f"`primus resume {name} --mode act`"
             return f"{end}: {held}; it would be {incident.action}"
     return ""
 

@@ -18,6 +18,7 @@ from deployments.cli.commands import GROUPS
 from deployments.exit_codes import Outcome
 from profiles.errors import ProfileError
 from profiles.values import HOST_PATTERN, PATTERNS
+from profiles.vocabulary import Mode
 from workflows.model.records import one_line
 
 
@@ -44,6 +45,17 @@ def named_nodes(text: str) -> tuple[str, ...]:
         if not re.fullmatch(HOST_PATTERN, name):
             raise ProfileError("--nodes", f"{name!r} must be {PATTERNS[HOST_PATTERN]}")
     return names
+
+
+def named_mode(text: str) -> Mode | None:
+    """The mode of `--mode`; None for "".
+
+    Raises:
+        ProfileError: there is no such mode.
+    """
+    if text and text not in tuple(Mode):
+        raise ProfileError("--mode", f"must be one of {', '.join(Mode)}, got {text!r}")
+    return Mode(text) if text else None
 
 
 class CommandGroup(TyperGroup):

@@ -137,8 +137,9 @@ def show_automations(cluster: str, block: str, *, apply: bool, as_json: bool) ->
         Unavailable: no server answers.
     """
     settings = Settings.from_environment(os.environ)
+    name = load_cluster(cluster or settings.cluster).name  # what is wrong by itself is told without a server
     with speaking_to_server_of(settings.home):
-        rows = settle(load_cluster(cluster or settings.cluster).name, block, apply=apply)
+        rows = settle(name, block, apply=apply)
     changed = [row.name for row in rows if row.state in ("created", "changed")]
     if changed:
         note_act("", "automations", f"made on the server: {', '.join(changed)}")

@@ -89,9 +89,9 @@ def show_logs(  # noqa: PLR0913 - each is a flag that was promised
 
 
 def _check_rank(rank: str, *, first_failing: bool) -> None:
-    if rank not in ("", "all", "-1") and not re.fullmatch("[0-9]{1,9}", rank):
+    if rank not in ("", "all") and not re.fullmatch("[0-9]{1,9}", rank):
         raise ProfileError("--rank", f"is the number of a rank, or all; got {rank!r}")
-    if first_failing and rank not in ("", "-1"):
+    if first_failing and rank:
         raise ProfileError("--rank", "leave it out: --first-failing finds the rank by itself")
 
 
@@ -280,7 +280,7 @@ def incarnations(story: Story, attempt: int) -> list[str]:
 
 
 def _pattern(rank: str) -> str:
-    return {"": "*/launcher.log", "-1": "*/launcher.log", "all": "*/rank-*.log"}.get(rank, f"*/rank-{rank}.log")
+    return {"": "*/launcher.log", "all": "*/rank-*.log"}.get(rank, f"*/rank-{rank}.log")
 
 
 def _paths(folder: Path, rank: str) -> list[Path]:

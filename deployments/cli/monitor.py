@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deployments.cli.app import AsJson, ClusterName, app, named_nodes, render_app
+from deployments.cli.app import AsJson, ClusterName, app, named_mode, named_nodes, render_app
 from deployments.cli.approvals import note_act
 from deployments.exit_codes import FAILED, GOOD, INTERRUPTED, UNKNOWN, out, out_json, say
 from deployments.screen.tables import table
@@ -61,7 +61,7 @@ def monitor(
 @render_app.command("monitor")
 def print_monitor_workflow(
     cluster: ClusterName = "",
-    nodes: Annotated[str, typer.Option("--nodes", metavar="A,B", help="Names of nodes of the first pool.")] = "",
+    nodes: Annotated[str, typer.Option("--nodes", metavar="A,B", help="Names of nodes; else a share of all.")] = "",
     *,
     as_json: AsJson = False,
 ) -> int:
@@ -70,7 +70,7 @@ def print_monitor_workflow(
     Example: primus render monitor --cluster local
     """
     from tasks.nodes.sweep import plan_of
-    from workflows.node_tests.pods import first_nodes
+    from workflows.node_tests.pods import places_of
     from workflows.node_tests.sweep import MOST, sweep_workflow
 
     settings = Settings.from_environment(os.environ)
@@ -78,7 +78,7 @@ def print_monitor_workflow(
     names = named_nodes(nodes)
     if len(names) > MOST:
         raise ProfileError("--nodes", f"one sweep is of {MOST} nodes at the most, got {len(names)}")
-    places = {name: profile.pools[0].name for name in names} or first_nodes(profile, profile.monitor.sweep_share)
+    places = places_of(profile, names, profile.monitor.sweep_share)
     if not names and profile.engine == "kubernetes":
         say("the names of nodes stand for the cluster's own; --nodes names some")
     document = sweep_workflow(plan_of(profile, dict(list(places.items())[:MOST]), 1, 0.0, 0.0)).to_dict()
@@ -105,7 +105,7 @@ def show_monitor(cluster: str, mode: str, *, once: bool, as_json: bool) -> int:
     """
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
-    chosen = _mode(mode) or profile.monitor.mode
+    chosen = named_mode(mode) or profile.monitor.mode
     from tasks.context import at_hand  # Prefect, which takes seconds
 
     settings.make_home()
@@ -149,14 +149,6 @@ def _once(profile: ClusterProfile, mode: Mode) -> Once:
         return Once(glance(profile), tuple(standing), loop=str(error).removeprefix("run "))
     around = look_around(profile, mode, report.lines.append)
     return Once(report, tuple(world().ledger.findings(profile.name)), around.young, around.away)
-
-
-def _mode(word: str) -> Mode | None:
-    if not word:
-        return None
-    if word not in tuple(Mode):
-        raise ProfileError("--mode", f"must be one of {', '.join(Mode)}, got {word!r}")
-    return Mode(word)
 
 
 def _watch(profile: ClusterProfile, mode: Mode, *, as_json: bool) -> int:

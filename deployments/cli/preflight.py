@@ -117,12 +117,12 @@ def print_preflight_workflow(
 
     Example: primus render preflight --cluster local
     """
-    from workflows.node_tests.pods import first_nodes
+    from workflows.node_tests.pods import places_of
 
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(cluster or settings.cluster), settings.home)
     chosen = load_suite(suite or profile.admission.suite or own_suite(profile.engine), cluster=profile)
-    places = {name: profile.pools[0].name for name in named_nodes(nodes)} or first_nodes(profile, 1.0)
+    places = places_of(profile, named_nodes(nodes), 1.0)
     documents = [item for one in _depths(profile, chosen, depth) for item in _documents(profile, chosen, one, places)]
     if as_json:
         out_json(documents)

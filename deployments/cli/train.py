@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import typer
 
-from deployments.cli.app import MOST, AsJson, ClusterName, Run, Set, Why, app, named
+from deployments.cli.app import MOST, AsJson, ClusterName, Run, Set, Why, app, named, named_mode
 from deployments.cli.approvals import open_ledger, tell_pause, who
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, WRONG_USAGE, goes_on, out, out_json, say
 from deployments.processes.console import ensure_console, warm_up
@@ -91,14 +91,18 @@ def stop_run(run: Run, why: Why = "", *, as_json: AsJson = False) -> int:
 def resume_run(
     run: Run,
     why: Why = "",
+    mode: Annotated[str, typer.Option("--mode", help="observe, ask or act from now on; else as before.")] = "",
     *,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as a driver has it.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Continue a stopped or failed run with the same history, after your fix.
+    """Continue a stopped or failed run with the same history, after your fix; one that rests, in another mode.
+
+    It needs no profile: the ledger has it as it was.
 
     Example: primus resume demo-1 --why "fixed the data loader"
     """
+    wanted = named_mode(mode)
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
     record = ledger.story(run).run
@@ -112,6 +116,8 @@ def resume_run(
         raise Permanent(f"{run} is in an unknown state: {record.why}; stop it first: primus stop {run}")
     else:
         ledger.act(run, "resume", why or "it had not ended: it goes on as it is", who())
+    if wanted is not None and wanted is not record.mode:
+        record = ledger.set_mode(run, wanted, why, by=who())
     again = f"primus resume {run}"
     return _carry_on(record, settings, ledger, None, again, detach=detach, as_json=as_json)
 
@@ -237,10 +243,11 @@ def _is_driven(run: str, settings: Settings, ledger: Ledger) -> bool:
 
 
 def same_again(options: TrainOptions, run: str) -> str:
-    """The command that continues this run, with the same overrides: others would be refused."""
+    """The command that continues this run, with the same overrides and mode: others would be refused."""
     cluster = ("--cluster", options.cluster) if options.cluster else ()
     changes = [word for change in options.overrides for word in ("--set", change)]
-    return shlex.join(["primus", "train", options.profile, "--name", run, *cluster, *changes])
+    mode = ("--mode", options.mode) if options.mode else ()
+    return shlex.join(["primus", "train", options.profile, "--name", run, *cluster, *changes, *mode])
 
 
 def _now() -> float:

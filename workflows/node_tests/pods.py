@@ -15,7 +15,9 @@ from typing import Any
 from hera.workflows import Step, Steps, UserContainer, models
 
 from profiles.cluster import ClusterProfile, Pool
+from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
+from profiles.values import did_you_mean
 from workflows import labels
 from workflows.attempt import commands, pods
 from workflows.attempt.placeholders import storage_volume
@@ -129,6 +131,25 @@ def first_nodes(profile: ClusterProfile, share: float) -> dict[str, str]:
         prefix = pool.node_prefix or ("node-" if number == 0 else f"{pool.name}-")
         found |= {f"{prefix}{index}": pool.name for index in range(math.ceil(share * pool.nodes))}
     return found or {"node-0": profile.pools[0].name}
+
+
+def places_of(profile: ClusterProfile, named: Sequence[str], share: float) -> dict[str, str]:
+    """The named nodes with their pool; where none is named, so large a share of each pool's.
+
+    The names of an embedded cluster follow from its profile; those of others are taken for nodes of the first pool.
+
+    Raises:
+        ProfileError: an embedded cluster has no node of that name.
+    """
+    if not named:
+        return first_nodes(profile, share)
+    if profile.engine != "embedded":
+        return dict.fromkeys(named, profile.pools[0].name)
+    known = first_nodes(profile, 1.0)
+    for name in named:
+        if name not in known:
+            raise ProfileError("--nodes", f"{profile.name} has no node {name}{did_you_mean(name, known, 'there are')}")
+    return {name: known[name] for name in named}
 
 
 def sees_gpus(cluster: ClusterProfile, hardware: HardwareProfile) -> bool:

@@ -88,7 +88,7 @@ def _resting(view: RunSight, move: Rest) -> Reason:
         witness = Witness("Run", run.name, "automation=paused", "", run.why, since)
         return Reason(Hold.PAUSED, f"automation is paused{held}", command, (witness, *decided))
     witness = Witness("Run", run.name, f"mode={run.mode}", "", move.why)
-    advice = f"do it yourself, or let it act: primus train {run.profile} --name {run.name} --mode {Mode.ACT}"
+    advice = f"do it yourself, or let it act: primus resume {run.name} --mode {Mode.ACT}"
     return Reason(Hold.OBSERVE, f"mode observe: nothing is done{held}", advice, (witness, *decided))
 
 

@@ -142,6 +142,7 @@ ACTS: list[tuple[str, str, str]] = [
     ("train demo --name night --mode observe --detach", RUN, "mode night"),
     ("stop night --why enough", RUN, "request "),
     ("resume night --detach", RUN, "act resume"),
+    ("resume night --mode observe --detach", RUN, "mode night"),
     ("pause night --why look", RUN, "paused night"),
     ("unpause night", RUN, "act unpause"),
     ("pause --all --why fabric", RUN, "paused night"),

@@ -117,10 +117,10 @@ def everything_happens(ledger: Ledger, run: str) -> None:
     """One event for each automation that tells, on one run."""
     fencing = driven(ledger, run)
     ledger.plan_attempt(fencing, an_attempt(run=run))
-    incident = an_incident(run=run, culprits=(("node-1", 1),), evidence=("node-1 is not ready",))
+    incident = an_incident(run=run, culprits=(("node-1", 1),), evidence=("<!channel> node-1 is not ready",))
     ledger.open_incident(fencing, incident)
     ledger.update_incident(fencing, run, incident.id, fault_class=FaultClass.NODE_LOST, confidence=0.98)
-    ledger.update_incident(fencing, run, incident.id, action=Action.ASK, why="the brake trips")
+    ledger.update_incident(fencing, run, incident.id, action=Action.ASK, why="the brake trips <https://a.test|here>")
     now = time.time()
     ledger.ask(
         fencing, ApprovalRecord(f"{incident.id}-approval", run, incident.id, "take 3?", "waiting", now, now + 60)
@@ -144,14 +144,15 @@ def test_people_are_told_of_everything_that_needs_them(prefect_server: str, own:
         box.close()
     said = {item["subject"]: item["body"] for item in heard if run in item["subject"]}
     assert set(said) == {
-        f"{run}: node_lost (0.98), blamed: node-1 (rank 1); ask: the brake trips",
+        f"{run}: node_lost (0.98), blamed: node-1 (rank 1); ask: the brake trips \u2039https://a.test|here\u203a",
         f"{run}: waits for an answer: take 3?",
         f"{run}: failed: the budget is spent",
         f"{run}: JobSet {run}: old; deleted",
     }
     question = said[f"{run}: waits for an answer: take 3?"]
     assert f'primus approve {run}-a1-i1-approval --why "..."' in question
-    assert "node-1 is not ready" in question
+    assert "\u2039!channel\u203a node-1 is not ready" in question
+    assert not set("<>") & set("".join((*said, *said.values()))), "no chat calls anybody by others' words"
     assert "s3cret" not in json.dumps(heard)
 
 

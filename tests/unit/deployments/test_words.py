@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from deployments.cli.app import app
 from deployments.cli.main import main, refuse_no_words
 from deployments.cli.train import TrainOptions, same_again
 from deployments.cli.workflow import RunOptions, run_again
+from flows.decisions.explain.reasons import Hold
+from flows.decisions.explain.why import explain
 from profiles.errors import NotFound, ProfileError
 from profiles.request import TrainRequest
 from tasks.ledger.ledger import Ledger
 from tasks.runs.open import open_run
 from tasks.settings import Settings
+from tests.support.builders.why_cases import CASES
 
 
 def walk(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -56,11 +60,6 @@ FREE = {
     "--block": "of the server",
 }  # fmt: skip
 """Options whose words nobody can know beforehand, and who checks them."""
-ASKS_OTHERS = {
-    ("up", "--cluster"), ("automations", "--cluster"), ("preflight", "--trial"), ("render", "monitor", "--nodes"),
-    ("render", "preflight", "--nodes"),
-}  # fmt: skip
-"""What starts or needs a server first, or touches no cluster that knows its nodes."""
 NEEDED = {
     "run": ["demo-1"], "profile": ["demo"], "node": ["node-0"], "name": ["w"], "run_or_path": ["demo-1"], "words": [],
     "approval": ["a"], "files": ["f"], "logs": ["f"], "folder": [],
@@ -100,7 +99,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("path", "option"),
-    [(path, option) for path, option, _ in PARAMETERS if option in CHOICES and (*path, option) not in ASKS_OTHERS],
+    [(path, option) for path, option, _ in PARAMETERS if option in CHOICES],
 )
 def test_a_word_that_is_none_of_a_choice_is_refused(
     path: tuple[str, ...], option: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -144,18 +143,27 @@ def test_an_empty_word_is_refused(words: list[str], field: str) -> None:
     "odd", ["a b", "it's", 'a "b" c', "$(rm -rf x)", "a;b", "*", "a\nb", "\\", "é", "#", "~/x", "a=b c"]
 )
 def test_a_command_that_is_shown_can_be_pasted(odd: str) -> None:
-    trained = TrainOptions(f"./{odd}.yaml", "", odd, (f"trainer.note={odd}", "steps=3"), "", False, False, False)
+    trained = TrainOptions(f"./{odd}.yaml", "", odd, (f"trainer.note={odd}", "steps=3"), "ask", True, True, True)
     words = shlex.split(same_again(trained, "demo-1"))
     read = COMMANDS["train",].make_context("train", words[2:]).params
     assert words[:2] == ["primus", "train"]
-    assert (read["profile"], read["name"], read["cluster"]) == (trained.profile, "demo-1", odd)
-    assert tuple(read["overrides"]) == trained.overrides
+    watched = {"name": "demo-1", "detach": False, "dry_run": False, "as_json": False}
+    assert read | {"overrides": tuple(read["overrides"])} == asdict(trained) | watched
     sent = RunOptions(f"./{odd}.yaml", odd, (f"message={odd}", "n=1"), "", False)
     words = shlex.split(run_again(sent, "w-1"))
     read = COMMANDS["workflow", "run"].make_context("run", words[3:]).params
     assert words[:3] == ["primus", "workflow", "run"]
     assert (read["file"], read["name"], read["cluster"]) == (sent.file, "w-1", odd)
     assert tuple(read["parameters"]) == sent.parameters
+
+
+def test_what_lets_a_resting_run_act_needs_nothing_but_its_name() -> None:
+    [resting] = [sight for hold, sight, _ in CASES if hold is Hold.OBSERVE]
+    advice = explain(resting).reasons[0].advice
+    words = shlex.split(advice.partition(": ")[2])
+    assert words[:2] == ["primus", "resume"]
+    read = COMMANDS["resume",].make_context("resume", words[2:]).params
+    assert (read["run"], read["mode"]) == (resting.story.run.name, "act")
 
 
 def test_it_says_its_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ DECIDED = an_incident(action=Action.NEW_ATTEMPT)
         (Story(a_run(), incidents=(DECIDED,), paused=True), "`primus unpause demo`: paused"),
         (
             Story(a_run(mode=Mode.OBSERVE), incidents=(DECIDED,)),
-            "`primus train … --name demo --mode act`: mode observe",
+            "`primus resume demo --mode act`: mode observe",
         ),
         (Story(a_run(), incidents=(DECIDED,)), ""),
         (Story(a_run(), incidents=(replace(DECIDED, action=None),), paused=True), ""),
