@@ -93,7 +93,7 @@ def resolved_on(run: RunProfile, cluster: ClusterProfile, hardware: Mapping[str,
         _with_shared_memory_that_fits(role, pool.memory_per_node or kind.memory_per_node) for role in run.roles
     )
     result = Resolved(run=run.model_copy(update={"roles": roles}), cluster=cluster, pool=pool, hardware=kind)
-    _check_checkpoints(result)
+    _check_folders(result)
     _check_environment(result)
     check_room(result)
     return result
@@ -206,16 +206,35 @@ def _check_priority(run: RunProfile, cluster: ClusterProfile) -> None:
         raise ProfileError("cluster.returning_priorities", f'"{returning}" is no priority of {cluster.name}' + known)
 
 
-def _check_checkpoints(resolved: Resolved) -> None:
-    """An absolute folder outside the shared storage would be lost with its node."""
-    folder = resolved.run.checkpoint.directory
-    mounts = [storage.mount_path.rstrip("/") for storage in resolved.cluster.storage]
-    if folder.startswith("/") and not any(f"{folder}/".startswith(f"{mount}/") for mount in mounts):
-        raise ProfileError(
-            "checkpoint.directory",
-            f"{folder} lies on no shared storage of cluster {resolved.cluster.name} ({', '.join(mounts)}): a lost node "
-            "would take the checkpoints with it; start it with {run_dir}",
-        )
+def _check_folders(resolved: Resolved) -> None:
+    """Folders by an absolute path: what lies outside the shared storage would be lost with its node.
+
+    Nodes of an embedded cluster share this machine's disk, but not what each container has for itself.
+    """
+    cluster, mounts = resolved.cluster, [f"{item.mount_path.rstrip('/')}/" for item in resolved.cluster.storage]
+    folders = {
+        f"roles[{index}].working_directory": role.working_directory for index, role in enumerate(resolved.run.roles)
+    }
+    for field, folder in {"checkpoint.directory": resolved.run.checkpoint.directory, **folders}.items():
+        inside = f"{folder}/"
+        if not folder.startswith("/") or inside.startswith(tuple(mounts)):
+            continue
+        if cluster.engine == "embedded":
+            if inside.startswith(_OWN_IN_CONTAINERS):
+                raise ProfileError(
+                    field,
+                    f"{folder} cannot be seen by the run: each container has its own /{folder.split('/')[1]}; "
+                    f"use another folder, or one below {mounts[0]}",
+                )
+        elif field == "checkpoint.directory":
+            raise ProfileError(
+                field,
+                f"{folder} lies on no shared storage of cluster {cluster.name} ({', '.join(mounts)}): a lost node "
+                "would take the checkpoints with it; start it with {run_dir}",
+            )
+
+
+_OWN_IN_CONTAINERS = ("/tmp/", "/dev/shm/")  # noqa: S108 - no file is made there
 
 
 def _check_environment(resolved: Resolved) -> None:

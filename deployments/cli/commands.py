@@ -33,6 +33,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
     "primus": {
         "Train": {
             "train": _act("train", "Submit a run and watch it; the same --name continues it."),
+            "run": _act("profiles", "Train with a command, without a profile."),
             "status": _of("train", "Where a run stands, and what happened to it."),
             "runs": _of("train", "Every run, the newest last."),
             "logs": _of("logs", "What the processes of a run printed, also of dead nodes."),
@@ -69,6 +70,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
         "Set up": {
             "up": _act("up", "Start server, flow runner and monitor in the background."),
             "down": _act("up", "Stop what `primus up` started; training continues."),
+            "init": _of("profiles", "Write a run profile for your program, with comments."),
             "gc": _act("housekeeping", "Remove what no run needs; --dry-run only says it."),
             "doctor": _of("why", "Whether a cluster is fit for runs, and what to mend."),
             "clusters": Command("", "Cluster profiles; make one from a living cluster."),

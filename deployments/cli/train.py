@@ -9,6 +9,7 @@ import os
 import shlex
 import socket
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from uuid import uuid4
@@ -57,8 +58,10 @@ def train(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
 
     Example: primus train demo --name demo-1 --set steps=100
     """
-    options = TrainOptions(profile, name, cluster, tuple(overrides or ()), mode, detach, dry_run, as_json)
-    return train_run(options)
+    options = TrainOptions(profile, name, cluster, tuple(overrides or ()), mode)
+    return train_run(
+        _request(options), lambda run: same_again(options, run), detach=detach, dry_run=dry_run, as_json=as_json
+    )
 
 
 @app.command("stop")
@@ -185,9 +188,6 @@ class TrainOptions:
     cluster: str
     overrides: tuple[str, ...]
     mode: str
-    detach: bool
-    dry_run: bool
-    as_json: bool
 
 
 def _request(options: TrainOptions) -> TrainRequest:
@@ -196,14 +196,24 @@ def _request(options: TrainOptions) -> TrainRequest:
     return asked_for(TrainRequest, asked | chosen | {"overrides": list(options.overrides)})
 
 
-def train_run(options: TrainOptions) -> int:
-    """Check, write the run down, give it to a driver, watch."""
+def train_run(
+    request: TrainRequest,
+    again: Callable[[str], str],
+    notes: Sequence[str] = (),
+    *,
+    detach: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Check, write the run down, give it to a driver, watch.
+
+    `again`: the command that continues the run of a name; `notes`: what is said when the run stands.
+    """
     settings = Settings.from_environment(os.environ)
-    request = _request(options)
-    if options.dry_run:
+    if dry_run:
         from deployments.cli.profiles import render_resolved
 
-        return render_resolved(resolve_request(request, settings), "dry-run", as_json=options.as_json)
+        return render_resolved(resolve_request(request, settings), "dry-run", as_json=as_json)
     ledger = Ledger(settings.ledger_url)
     driver = _prepared(request, settings, ledger)
     try:
@@ -212,8 +222,9 @@ def train_run(options: TrainOptions) -> int:
         if driver:
             driver.dismiss()
         raise
-    again = same_again(options, run.name)
-    return _carry_on(run, settings, ledger, driver, again, detach=options.detach, as_json=options.as_json)
+    for note in notes:
+        say(note)
+    return _carry_on(run, settings, ledger, driver, again(run.name), detach=detach, as_json=as_json)
 
 
 def _prepared(request: TrainRequest, settings: Settings, ledger: Ledger) -> Driver | None:

@@ -41,6 +41,7 @@ __all__ = [
     "differences",
     "digest",
     "dump",
+    "is_path",
     "list_profiles",
     "load_cluster",
     "load_hardware",
@@ -51,6 +52,7 @@ __all__ = [
     "load_workspace",
     "resolve",
     "run_from_mapping",
+    "run_names",
 ]
 
 SHIPPED = Path(__file__).parents[1]
@@ -136,7 +138,7 @@ def run_from_mapping(
         ProfileError: something in it is wrong.
     """
     parent = data.get(EXTENDS)
-    if isinstance(parent, str) and _is_path(parent):
+    if isinstance(parent, str) and is_path(parent):
         raise ProfileError(EXTENDS, "must be a profile's name here: a request opens no files", source)
     whole = _inherited(RunProfile, Document(dict(data)), source, SHIPPED, search, ())
     return _finished(RunProfile, whole, {}, overrides, source, search)
@@ -184,6 +186,11 @@ def list_profiles(search: Sequence[Path] = ()) -> list[Listed]:
     return listed
 
 
+def run_names() -> list[str]:
+    """The shipped run profiles."""
+    return sorted(_names("runs", ()))
+
+
 def _names(folder: str, search: Sequence[Path]) -> dict[str, Path]:
     """Profiles that can be named; the first folder of `search` wins, the shipped ones come last."""
     found: dict[str, Path] = {}
@@ -192,13 +199,14 @@ def _names(folder: str, search: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def _is_path(name_or_path: str) -> bool:
+def is_path(name_or_path: str) -> bool:
+    """Whether it is the path of a file, and no name."""
     return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
 
 
 def _find(model: type[Value], name_or_path: str, near: Path, search: Sequence[Path], field: str, source: str) -> Path:
     folder = _FOLDERS[model]
-    if _is_path(name_or_path):
+    if is_path(name_or_path):
         return near / name_or_path
     names = _names(folder, search)
     if name_or_path not in names:
@@ -224,7 +232,7 @@ def _read(path: Path, field: str, source: str) -> Document:
 def _load(model: type[Model], name_or_path: str, overrides: Iterable[str], search: Sequence[Path]) -> Model:
     path = _find(model, name_or_path, Path(), search, "profile", "")
     document = _read(path, "profile", "")
-    source = str(path) if _is_path(name_or_path) else f"{_NOUNS[_FOLDERS[model]]} profile {name_or_path}"
+    source = str(path) if is_path(name_or_path) else f"{_NOUNS[_FOLDERS[model]]} profile {name_or_path}"
     data = _inherited(model, document, source, path.parent, search, (path.resolve(),))
     lines = document.lines if EXTENDS not in document.data else {}
     return _finished(model, data, lines, overrides, source, search)

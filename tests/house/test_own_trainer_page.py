@@ -64,7 +64,7 @@ def test_every_command_is_one(words: list[str]) -> None:
 
 
 def test_the_line_that_continues_a_run_has_its_changes() -> None:
-    options = TrainOptions("./mine.yaml", "x", "local", ("steps=5", "data.path=/a b"), "", False, False, False)
+    options = TrainOptions("./mine.yaml", "x", "local", ("steps=5", "data.path=/a b"), "")
     line = same_again(options, "x")
     assert shlex.split(line)[:5] == ["primus", "train", "./mine.yaml", "--name", "x"]
     assert shlex.split(line)[5:] == ["--cluster", "local", "--set", "steps=5", "--set", "data.path=/a b"]

@@ -56,7 +56,7 @@ Json = dict[str, Any]
 
 READERS = {
     "primus": "status runs logs checkpoints report verdict fleet why queue incidents diagnose ledger approvals doctor"
-    " lint",
+    " lint init",
     "profiles": "list show validate",
     "render": "train preflight monitor health workspace",
     "clusters": "list show import",
@@ -139,6 +139,7 @@ RUN, PEOPLE = "night", people_of("local")
 ACTS: list[tuple[str, str, str]] = [
     ("train demo --name night --detach", RUN, "act train"),
     ("train demo --name new --detach", "new", "run new"),
+    ("run --name quick --set roles.trainer.working_directory= --detach -- true", "quick", "run quick"),
     ("train demo --name night --mode observe --detach", RUN, "mode night"),
     ("stop night --why enough", RUN, "request "),
     ("resume night --detach", RUN, "act resume"),
