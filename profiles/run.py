@@ -124,7 +124,7 @@ class Role(Value):
     """Ranks get torchrun's variables (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …). False for one process that would take
     itself for one of many because `RANK` is set; `environment` may set them then."""
     secret_environment: tuple[SecretVariable, ...] = ()
-    """Environment variables read from Secrets."""
+    """Environment variables read from Secrets. What ranks print of their values is hidden in logs."""
     working_directory: str = ""
     """Folder the command starts in, the same in every attempt; empty: `{run_dir}/work`."""
     resources: Resources = Resources()

@@ -22,6 +22,7 @@ from textwrap import shorten
 
 from profiles.errors import Unavailable
 from profiles.vocabulary import KnownBy
+from tasks.secret_files import STARTER, by_files
 from workflows.model.records import Actor
 
 
@@ -129,8 +130,12 @@ def unwritten(folder: Path, error: OSError, size: int = 0) -> str:
     return f"disk full at {folder}: free some space"
 
 
-def start_recorded(path: Path, command: Sequence[str], log: Path, environment: Mapping[str, str], detail: str) -> int:
-    """Start a service whose pid file is `path`; returns its pid. Where that cannot be written, nothing is left alive.
+def start_recorded(
+    path: Path, module: str, words: Sequence[str], log: Path, environment: Mapping[str, str], detail: str
+) -> int:
+    """Start the service that a module is, with its secrets by files; returns its pid.
+
+    Its pid file is `path`, in the home: where that cannot be written, nothing is left alive.
 
     Raises:
         Unavailable: the disk is full or cannot be written; nothing runs.
@@ -138,7 +143,8 @@ def start_recorded(path: Path, command: Sequence[str], log: Path, environment: M
     if why := no_room(path.parent):
         raise Unavailable(f"{path.stem} is not started: {why}", 5.0)
     try:
-        pid = spawn(command, log, environment)
+        command, seen = by_files(path.parent, module, environment)
+        pid = spawn([*command, *words], log, seen)
     except OSError as error:
         raise Unavailable(f"{path.stem} cannot be started: {error}", 5.0) from error
     record_or_end(path, pid, detail)
@@ -172,7 +178,8 @@ def services_of(home: Path, modules: Collection[str]) -> dict[int, str]:
             continue
         with suppress(OSError, ValueError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            module = words[words.index(b"-m") + 1].decode()
+            at = words.index(b"-m") + 1
+            module = words[at + 1 if words[at].decode() == STARTER else at].decode()
             if module not in modules or wanted not in (folder / "environ").read_bytes().split(b"\0"):
                 continue
             if (folder / "comm").read_text().strip() != DRIVER:

@@ -26,6 +26,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import quiet_environment
 from tasks.prefect.services import ask_runner, serving
 from tasks.processes import last_words, process_start, record_or_end, recorded
+from tasks.secret_files import by_files
 from tasks.settings import Settings
 from workflows.model.records import Lease
 from workflows.model.why import DriverSight
@@ -115,13 +116,14 @@ class OwnDriver:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        command, environment = by_files(self._home, "deployments.processes.driver", self._environment)
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "deployments.processes.driver"],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=self._environment,
+                env=environment,
                 start_new_session=True,
                 cwd="/",
             )

@@ -96,8 +96,7 @@ def ensure_nursery(home: Path, api_url: str) -> None:
         return
     stop(home / PID_FILE)
     environment = {**quiet_environment(home), "PREFECT_API_URL": api_url, "PRIMUS_HOME": str(home)}
-    command = [sys.executable, "-m", MODULE]
-    start_recorded(home / PID_FILE, command, home / "logs" / "nursery.log", environment, wanted)
+    start_recorded(home / PID_FILE, MODULE, (), home / "logs" / "nursery.log", environment, wanted)
 
 
 def stop_nursery(home: Path) -> bool:

@@ -7,7 +7,6 @@ import fcntl
 import os
 import secrets
 import socket
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -162,8 +161,8 @@ def _start(home: Path) -> str:
         # Events stand on the pages within a second instead of five.
         "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "0.5",
     }
-    command = [sys.executable, "-m", MODULE, "--host", "127.0.0.1", "--port", str(port)]
-    start_recorded(home / PID_FILE, command, home / "logs" / "server.log", environment, url)
+    words = ["--host", "127.0.0.1", "--port", str(port)]
+    start_recorded(home / PID_FILE, MODULE, words, home / "logs" / "server.log", environment, url)
     with suppress(OSError):  # the next server has another address then, no more
         write_whole(home / "server.port", f"{port}\n")
     return url

@@ -300,8 +300,7 @@ def _start(home: Path, service: Service, url: str, cluster: str) -> bool:
         return False
     _stop(home, service)
     environment = {**quiet_environment(home), "PREFECT_API_URL": url, "PRIMUS_HOME": str(home), CLUSTER: cluster}
-    command = [sys.executable, "-m", MODULES[service]]
-    start_recorded(home / f"{service}.json", command, log_of(home, service), environment, wanted)
+    start_recorded(home / f"{service}.json", MODULES[service], (), log_of(home, service), environment, wanted)
     return True
 
 

@@ -314,6 +314,7 @@ def _detached(script: str) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        env={"PATH": os.environ.get("PATH", os.defpath)},
     )
     process.returncode = 0  # it ends by itself
 

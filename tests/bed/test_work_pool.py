@@ -50,8 +50,8 @@ def test_the_cluster_takes_the_job_and_its_pod(bed: Bed) -> None:
     [container] = pod["spec"]["containers"]
     assert container["image"] == "registry.example.org/control:1"
     assert container["resources"]["limits"] == {"memory": "4Gi"}
-    asked = {one["name"]: one.get("valueFrom", {}) for one in container["env"]}
-    assert asked["PRIMUS_LEDGER_URL"]["secretKeyRef"]["name"] == "primus-database"
+    told = {one["name"]: one.get("value") for one in container["env"]}
+    assert told["PRIMUS_LEDGER_URL_FILE"] == "/run/primus/ledger-url"
     assert bed.find(a_pod(job)) is None, "it was a dry run"
 
 

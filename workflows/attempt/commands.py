@@ -42,7 +42,6 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
     run, known = plan.resolved.run, placeholders.values(plan)
     command = placeholders.fill_all(role.command, known, f"roles[{run.roles.index(role)}].command")
     progress, checkpoint = run.progress, run.checkpoint
-    resume = placeholders.fill_all(checkpoint.resume_argument, known, "checkpoint.resume_argument")
     options = launcher_options.Options(
         role=role.name,
         pods=role.replicas,
@@ -58,7 +57,7 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
         first_counter=progress.first_counter,
         counter_restarts=checkpoint.counter_restarts,
         steps=run.steps,
-        resume_argument=resume,
+        resume_argument=placeholders.fill_all(checkpoint.resume_argument, known, "checkpoint.resume_argument"),
         save_grace_seconds=run.save_grace_seconds,
         save_signal=checkpoint.save_signal,
         save_file=placeholders.save_file(plan),
@@ -66,6 +65,7 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
         checkpoint_pattern=checkpoint.pattern,
         keep=checkpoint.keep,
         keep_overwritten=checkpoint.keep_overwritten,
+        secret_environment=",".join(item.name for item in role.secret_environment),
         command=command,
     )
     if plan.restarts_in_place and (role.name == plan.role.name or role in essential(plan)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -52,6 +53,8 @@ def test_no_secret_is_written_down(postgres: PostgresServer) -> None:
             ledger = Ledger(url)
             identity = made.ask("train/local", {"request": {"profile": str(PROFILE), "name": "open", "mode": "act"}})
             until("the run trains", lambda: ledger.run("open") and ledger.steps("open"), made.told)
+            assert len(shown := environments(home)) >= 3, "server, runner and monitor; a driver is forked"
+            assert [word for word in (password, auth) if word.encode() in b"".join(shown)] == []
             cause_kill("open", home, ledger)
             assert made.ended(identity)["type"] == "COMPLETED", made.told()
             assert ledger.story("open").run.state is RunState.SUCCEEDED
@@ -72,6 +75,15 @@ def test_no_secret_is_written_down(postgres: PostgresServer) -> None:
         if word.encode() in text and name not in OUR_FILES
     }
     assert found == set()
+
+
+def environments(home: Path) -> list[bytes]:
+    """Of all processes that were started for the home, as others see them."""
+    found = list[bytes]()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            found += [text for text in [path.read_bytes()] if str(home).encode() in text]
+    return found
 
 
 def dumped(postgres: PostgresServer, database: str) -> bytes:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from profiles.errors import Unavailable
+from profiles.errors import ProfileError, Unavailable
 from tasks import processes
 from tasks.processes import end_services, no_room, process_start, record_or_end, services_of, start_recorded
+from tasks.secret_files import by_files, read_secret_files
 from tests.support.running.waiting import until
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(1000)"]
@@ -30,7 +31,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("full_disk")
 def test_on_a_full_disk_nothing_is_started(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"server is not started: disk full: .* MB are free, 17 MB are needed"):
-        start_recorded(tmp_path / "server.json", SLEEPS, tmp_path / "logs" / "server.log", {}, "")
+        start_recorded(tmp_path / "server.json", "code", (), tmp_path / "logs" / "server.log", {}, "")
     assert list(tmp_path.iterdir()) == [], "not even the probe stays"
 
 
@@ -85,3 +86,41 @@ def test_what_a_service_forked_to_drive_runs_outlives_it(tmp_path: Path, stray: 
     until("it is named", lambda: not services_of(tmp_path, ["code"]))
     assert end_services(tmp_path, ["code"]) == []
     assert process_start(stray.pid) is not None
+
+
+SHOWN = """
+import os, sys
+print(open("/proc/self/environ").read(), "|", os.environ.get("PRIMUS_LEDGER_URL"), sys.argv[1:], flush=True)
+input()
+"""
+
+
+def test_a_service_has_its_secrets_by_files_and_is_found_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "shown.py").write_text(SHOWN)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
+    environment = {"PYTHONPATH": path, "PREFECT_HOME": str(tmp_path / "prefect"), "PRIMUS_LEDGER_URL": "p://u:s3cret@h"}
+    command, seen = by_files(tmp_path, "shown", environment)
+    with subprocess.Popen(
+        [*command, "-x"], env=seen, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        others, told = child.stdout.readline().split("|")
+        assert services_of(tmp_path, ["shown"]) == {child.pid: "shown"}
+        child.communicate("\n")
+    assert "s3cret" not in others
+    assert told.split() == ["p://u:s3cret@h", "['-x']"]
+    assert list((tmp_path / "secrets").iterdir()) == [], "whoever read it removed it"
+    assert by_files(tmp_path, "shown", {"A": "b"}) == ([sys.executable, "-m", "shown"], {"A": "b"})
+
+
+def test_a_secret_of_a_file_is_read_once_and_what_is_set_outranks_it(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("p://a\n")
+    named = {"PRIMUS_LEDGER_URL_FILE": str(tmp_path / "url")}
+    for told in ({}, {"PRIMUS_LEDGER_URL": ""}, {"PRIMUS_LEDGER_URL": "p://b"}):
+        environ = named | told
+        read_secret_files(environ)
+        assert environ["PRIMUS_LEDGER_URL"] == (told.get("PRIMUS_LEDGER_URL") or "p://a")
+    assert (tmp_path / "url").exists(), "it is somebody else's file"
+    with pytest.raises(ProfileError, match=r"PRIMUS_LEDGER_URL_FILE: cannot read .*/none: "):
+        read_secret_files({"PRIMUS_LEDGER_URL_FILE": str(tmp_path / "none")})

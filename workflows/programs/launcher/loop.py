@@ -16,7 +16,7 @@ from workflows.programs.launcher import lifecycle, termination
 from workflows.programs.launcher.coordinator_link import CoordinatorLink
 from workflows.programs.launcher.lifecycle import EndRanks, refusal_cause
 from workflows.programs.launcher.options import Options, Place, Rendezvous, make_folders
-from workflows.programs.launcher.output import TimestampFormatter
+from workflows.programs.launcher.output import TimestampFormatter, hidden_words
 from workflows.programs.launcher.poll import PacedPoll
 from workflows.programs.launcher.prefork import RankStarter, StackCollector
 from workflows.programs.launcher.prover_child import ProverChild, command
@@ -157,7 +157,8 @@ class Launcher:
         self._meeting: Optional[Rendezvous] = None
         self._out_of_memory = termination.OutOfMemoryCounter()
         self._framework = framework_of(options.framework, options.pattern)
-        self._ranks = RankSet(self._appender, self._stamps, self._folder)
+        hidden = hidden_words(environment.get(name, "") for name in options.secret_environment.split(","))
+        self._ranks = RankSet(self._appender, self._stamps, self._folder, hidden)
         # The end of children, and requests to end.
         self._signals = signal_pipe((signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
         self._poll = PacedPoll(self._ranks.fileno(), (self._signals, self._gang.fd))

@@ -80,6 +80,8 @@ class Options(flags.Flags):
     """Restarted ranks may be forked from a parked process; False: the program is always started anew."""
     torchrun_variables: bool = True
     """Ranks get torchrun's variables; False: what the pod's environment says stands."""
+    secret_environment: str = ""
+    """Variables, separated by commas, whose values are hidden in what ranks print."""
     preload: Tuple[str, ...] = ()
     """Modules that the parked process imports, separated by commas or repeated."""
     command: Tuple[str, ...] = field(default=(), metadata=flags.REST)

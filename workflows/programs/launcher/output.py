@@ -7,6 +7,7 @@ The log of a rank has all that it printed, byte by byte, each line behind the ti
 of bars that were overwritten within a second (but never the last one before an ordinary line) and the carriage returns
 of line ends; it adds an end to the last line, where the rank gave none. A line above 64 KiB is written as it comes;
 where something else was written meanwhile (the other stream, a note), it continues behind a time and `CONTINUATION`.
+Values that the profile reads from Secrets are hidden in all of it, but in one that the border of two pieces cuts.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Deque, Dict, List, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Deque, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from workflows.programs.progress.reader import ProgressReader, Report
 from workflows.programs.runtime.files import Appender
@@ -26,6 +27,7 @@ LINE_BYTES = 64 * 1024
 TAIL_LINES = 100
 TAIL_CHARACTERS = 2000
 TAIL_BYTES = 4 * TAIL_CHARACTERS
+HIDDEN_CHARACTERS = 6
 BAR_SECONDS = 1.0
 """Shortest time between two states of a bar in the logs."""
 _ENDS = re.compile(rb"\n|(?<!\r)\r+(?:\n|(?=[^\n\r]))")
@@ -292,10 +294,28 @@ class RankLog:
         self._appender.append(self.path, data)
 
 
-class RankOutput:
-    """Handles everything that a rank prints; `reader` finds its progress."""
+def hidden_words(values: Iterable[str]) -> Tuple[bytes, ...]:
+    """What of some secrets must not be shown: each of their lines, the longest first.
 
-    def __init__(self, rank: int, reader: ProgressReader, log: RankLog, stamps: TimestampFormatter) -> None:
+    Shorter ones than `HIDDEN_CHARACTERS` stand in innocent words too, and would tell of themselves by their absence.
+    """
+    lines = {line.strip() for value in values for line in value.splitlines()}
+    found = [line.encode("utf-8", "surrogateescape") for line in lines if len(line) >= HIDDEN_CHARACTERS]
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+class RankOutput:
+    """Handles everything that a rank prints; `reader` finds its progress. `hidden` is written and told as `***`."""
+
+    def __init__(
+        self,
+        rank: int,
+        reader: ProgressReader,
+        log: RankLog,
+        stamps: TimestampFormatter,
+        hidden: Sequence[bytes] = (),
+    ) -> None:
+        self._hidden = hidden
         self.rank = rank
         self.reader = reader
         self.log = log
@@ -355,6 +375,7 @@ class RankOutput:
 
     def _block(self, stream: int, block: bytes, at: float) -> List[Report]:
         """Handle whole lines at once, none of them transient or long."""
+        block = self._shown_of(block)
         held = self._shown[stream].rest()
         if held:
             self._write(stream, held, at)
@@ -372,6 +393,11 @@ class RankOutput:
                     reports += self.reader.feed(texts[index] if plain else printable_text(raw), at)
         return reports
 
+    def _shown_of(self, raw: bytes) -> bytes:
+        for word in self._hidden:
+            raw = raw.replace(word, b"***")
+        return raw
+
     def _show_block(self, block: bytes, lines: List[bytes], plain: bool, at: float) -> None:
         if not self._may_show(len(block), len(lines), at):
             return
@@ -383,6 +409,8 @@ class RankOutput:
 
     def _lines(self, stream: int, lines: List[OutputLine], at: float) -> List[Report]:
         reports: List[Report] = []
+        if self._hidden:
+            lines = [replace(line, raw=self._shown_of(line.raw)) for line in lines]
         for line in lines:
             self.tail.add(line)
             if not line.is_continuation and self.reader.may_match(line.raw):

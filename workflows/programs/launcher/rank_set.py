@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from workflows.programs.launcher.options import (
     Options,
@@ -35,7 +35,10 @@ PYTHON_START = os.path.join(files.PROGRAMS, "stacks", "python_start")
 class RankSet:
     """The ranks of this pod; `folder` is the pod's folder in the run's, "": no logs are written."""
 
-    def __init__(self, appender: Appender, stamps: TimestampFormatter, folder: str) -> None:
+    def __init__(
+        self, appender: Appender, stamps: TimestampFormatter, folder: str, hidden: Sequence[bytes] = ()
+    ) -> None:
+        self._hidden = hidden
         self._appender = appender
         self._stamps = stamps
         self._folder = folder
@@ -60,7 +63,7 @@ class RankSet:
         """Start a rank by `begin`; where that fails, its end."""
         path = os.path.join(self._folder, f"rank-{start.rank}.log") if self._folder else ""
         log = RankLog(path, self._appender, self._stamps)
-        output = RankOutput(start.rank, reader, log, self._stamps)
+        output = RankOutput(start.rank, reader, log, self._stamps, self._hidden)
         self._outputs[start.rank] = output
         try:
             process = begin(start)

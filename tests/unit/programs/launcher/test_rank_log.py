@@ -14,7 +14,14 @@ from deployments.cli.diagnose import diagnose_logs
 from deployments.cli.logs import Log
 from deployments.exit_codes import GOOD
 from tests.support.harness.launcher_harness import GangOnLoopback
-from workflows.programs.launcher.output import CONTINUATION, LINE_BYTES, RankLog, RankOutput, TimestampFormatter
+from workflows.programs.launcher.output import (
+    CONTINUATION,
+    LINE_BYTES,
+    RankLog,
+    RankOutput,
+    TimestampFormatter,
+    hidden_words,
+)
 from workflows.programs.progress.reader import ProgressReader, StepCounting, framework_of
 from workflows.programs.runtime.files import Appender
 
@@ -47,6 +54,24 @@ def output_into(log: Kept) -> RankOutput:
     output.open(1)
     output.open(2)
     return output
+
+
+@given(st.lists(st.integers(1, 40), max_size=8))
+def test_values_of_secrets_are_hidden_in_whatever_is_kept_of_it(sizes: list[int]) -> None:
+    log, hidden = Kept(), hidden_words(["hf_s3cret", "-- key --\nhf_s3cret-2\n  AbCdEf==\n", "1", ""])
+    reader = ProgressReader(framework_of("primus-demo"), StepCounting(), 0)
+    output = RankOutput(0, reader, RankLog("log", log, TimestampFormatter()), TimestampFormatter(), hidden)
+    output.open(1)
+    said = b"T=hf_s3cret\nbar hf_s3cret-2\rAbCdEf== and 1\n-- key --\x1b[0m\n\xffhf_s3cret\nhf_s3cret-2"
+    for size in sizes:
+        output.feed(1, said[:size], 1000.0)
+        said = said[size:]
+    output.feed(1, said, 1000.0)
+    output.close(1, 1000.0)
+    assert b"T=***" in lines_in(log.data)
+    assert b"*** and 1" in lines_in(log.data)
+    told = [log.data, output.take_relayed(), "\n".join(output.tail.lines()).encode()]
+    assert not any(word in text for word in (b"s3cret", b"AbCdEf", b"key") for text in told)
 
 
 PIECES = st.sampled_from([b"a", b"\n", b"\n\n", b"\xff\x00\x1b[2J\x07", b"step 1/2 | loss", "grüße ".encode(), b" "])

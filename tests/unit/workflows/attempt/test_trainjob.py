@@ -136,6 +136,7 @@ def test_variables_of_the_profile_stand_in_the_trainjob_and_ours_in_the_runtime(
         {"name": "OMP_NUM_THREADS", "value": "1"},
         {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
     ]
+    assert "--secret-environment=HF_TOKEN" in job["spec"]["trainer"]["command"]
     names = [item["name"] for item in container(ranks(runtime))["env"]]
     assert "PRIMUS_COORDINATOR_URL" in names
     assert not {"OMP_NUM_THREADS", "HF_TOKEN", "PRIMUS_RESUME_FROM"} & set(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from profiles.loading.load import load_cluster
+from tasks import secret_files
 from tests.support.cases.yaml_files import read_all_yaml
 from workflows.platform.pod_shapes import NAME, NAMESPACE, PART
 
@@ -105,10 +107,26 @@ def test_whoever_drives_runs_is_told_the_same() -> None:
         "name": "primus-site",
         "key": "prefect-api-url",
     }
-    assert told[0]["PRIMUS_LEDGER_URL"]["valueFrom"]["secretKeyRef"] == {"name": "primus-database", "key": "ledger-url"}
+    [secrets] = [item["projected"] for item in drivers[0]["volumes"] if item["name"] == "secrets"]
+    keys = {(one["secret"]["name"], item["key"]) for one in secrets["sources"] for item in one["secret"]["items"]}
+    assert keys == {("primus-prefect", "auth-string"), ("primus-database", "ledger-url")}
     for spec in drivers:
         assert spec["volumes"] == drivers[0]["volumes"]
         assert spec["containers"][0]["volumeMounts"] == drivers[0]["containers"][0]["volumeMounts"]
+
+
+def test_secrets_come_by_files_that_the_program_reads_before_it_imports_anything() -> None:
+    specs = [*(pod["spec"] for pod in pods()), job_of_the_pool()["template"]["spec"]]
+    containers = [one for spec in specs for one in [*spec["containers"], *spec.get("initContainers", [])]]
+    assert "secretKeyRef" not in str(containers), "an environment is printed by everybody who looks into the pod"
+    asked = {f"{name}_FILE" for name in secret_files.NAMES}
+    reading = [one for one in containers if asked & {item["name"] for item in one.get("env", [])}]
+    assert len(reading) == 4
+    for one in reading:
+        assert one["command"][:3] == ["python3", "-m", secret_files.STARTER]
+        assert importlib.util.find_spec(one["command"][3])
+        [folder] = [item["mountPath"] for item in one["volumeMounts"] if item["name"] == "secrets"]
+        assert all(item["value"].startswith(f"{folder}/") for item in one["env"] if item["name"].endswith("_FILE"))
 
 
 def test_probes_and_services_ask_ports_that_are_open() -> None:
@@ -150,7 +168,7 @@ def test_a_job_of_the_work_pool_is_what_the_worker_and_we_insist_on() -> None:
     assert container["name"] == "prefect-job", "the worker refuses any other name"
     assert (pod["parallelism"], pod["completions"]) == (1, 1), "the worker insists on both, Kubernetes passes over them"
     assert container["args"] == "{{ command }}", "the worker insists on filling it in; the driver does not read it"
-    assert container["command"] == ["python3", "-m", "deployments.processes.flow_run"]
+    assert container["command"] == ["python3", "-m", "tasks.secret_files", "deployments.processes.flow_run"]
     assert (pod["restartPolicy"], job["backoffLimit"]) == ("Never", 0), "the runner takes over a run that lost its Job"
     assert pool["job_configuration"]["pod_watch_timeout_seconds"] == 300, "the image has half a gigabyte"
     runner = next(pod["spec"] for pod in pods() if pod["metadata"]["labels"][NAME] == "primus-runner")
@@ -189,7 +207,7 @@ def test_no_password_stands_in_a_manifest() -> None:
     for one in containers():
         for variable in one["env"]:
             if any(word in variable["name"] for word in ("AUTH", "PASSWORD", "LEDGER_URL", "CONNECTION_URL")):
-                assert set(variable) == {"name", "valueFrom"}, variable
+                assert variable["name"].endswith("_FILE"), variable
     assert [item["kind"] for item in everything() if item["kind"] == "Secret"] == []
 
 
