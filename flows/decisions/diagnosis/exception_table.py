@@ -180,6 +180,10 @@ FRAMES: tuple[Hint, ...] = (
     both(("type", r"^KeyError$"),
          ("message", r"^['\"](?:state|(?:model_|optim\w*_)?state_dict|param_groups|lr_scheduler|rng_state\w*)['\"]$"),
          (MISMATCH, 3.0)),
+    reads(r"\bassert .{0,120}% ?(?:\w{1,30}\.){0,3}\(?(?:(?:ddp_)?world_size|device_count\(|n_?gpus?|"
+          r"n(?:um)?_(?:gpus?|devices|workers|processes|ranks)|[tpd]p_size|\w{1,20}_parallel_size)", (CONFIG, 4.0)),
+    both(("code", r"\bload_(?:check_?point|ckpt|state_dict|model_state)\w*\("),
+         ("message", r"size mismatch|must match the size of tensor"), (MISMATCH, 5.5)),
     reads(r"\.load_state_dict\(|\bload_(?:check_?point|ckpt|optimizer|model_state)\w*\(", (MISMATCH, 1.5),
           (CORRUPT, 0.5)),
     reads(r"\btorch\.load\(|\bpickle\.loads?\(", (CORRUPT, 1.5), (MISMATCH, 0.7)),

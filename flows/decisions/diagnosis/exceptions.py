@@ -67,8 +67,8 @@ _NEXT_LINE = re.compile(r"^(?:\[|\d{4}-|[A-Z]{4,}\b|Traceback|[IWEF]\d{4} |\d{1,
 RICH_CHARACTERS = 55
 """Rich breaks messages at the terminal's width: a shorter line was not broken."""
 _SAYS_RAISED = Cue(_HEAD, *_SURVIVED, *_CHAINS, 'file "', 'file \\"', ".py:", ".py in", of=(_FRAME, _RICH, _RICH_PATH))
-_CODE = re.compile(r"^(?:\s{1,400}(?![\s^~|│])|[│|] ❱ *\d{1,6} [│|]?)(?P<code>.{3,400})")
-"""A frame's source line, as Python and Rich print it."""
+_CODE = re.compile(r"^(?:\s{1,400}(?![\s^~|│])|[│|] ❱ *\d{1,6} [│|]?|-{1,8}> {0,3}\d{1,6} )(?P<code>.{3,400})")
+"""A frame's source line, as Python, Rich and IPython print it."""
 _RAISING = re.compile(r"^raise (?P<type>[A-Za-z_][\w.]{0,100})\((?:f?['\"](?P<message>[^'\"{}]{0,300}))?")
 """A source line that raises, with a message that is written out."""
 _TORN = re.compile(r"^\s{0,8}File\s*$")

@@ -98,11 +98,15 @@ AMD_RULES: tuple[Rule, ...] = (
          "amdgpu: queue evicted",
          "KFD device queue manager", vendor="amd"),
     Rule("amdgpu-page-fault", r"amdgpu.{0,60}\[(?:gfxhub|mmhub)\d*\].{0,20}(?:(?:no-)?retry )?page fault|"
-         r"VM_L2_PROTECTION_FAULT_STATUS|sq_intr: error|IO_PAGE_FAULT", F.GPU_DRIVER, 0.5, "rank",
+         r"VM_L2_PROTECTION_FAULT_STATUS|sq_intr: error", F.USER_CODE, 0.4, "code",
          "amdgpu 0000:63:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8 pasid:32770, "
          "for process python pid 4121 thread python pid 4121)",
          "amdgpu 0000:63:00.0: amdgpu: GART: num cpu pages 131072",
          "amdgpu gmc; like an illegal access: the user's kernel or the hardware", vendor="amd"),
+    Rule("amdgpu-io-page-fault", r"IO_PAGE_FAULT", F.GPU_DRIVER, 0.5, "node",
+         "amdgpu 0000:2f:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x001a address=0xfe2dc000 flags=0x0000]",
+         "AMD-Vi: Interrupt remapping enabled",
+         "AMD's IOMMU: a device reached for memory that it was not given", vendor="amd"),
     Rule("amdgpu-smu-stuck", r"SMU: I'm not done with your previous command|SMU is in hanged state|SMU: response:0xFFFFFFFF|"
          r"amdgpu.{0,80}(?:[Ff]ailed to (?:setup smc hw|enable requested dpm|send (?:smu )?message|export SMU metrics)|SMC? firmware.{0,20}failed|smu_cmn_\w{1,40} failed)",
          F.GPU_DRIVER, 0.65, "node",

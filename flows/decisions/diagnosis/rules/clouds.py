@@ -59,7 +59,7 @@ SLURM_RULES: tuple[Rule, ...] = (
          "=>> PBS: job killed: walltime 86417 exceeded limit 86400",
          "PBS: job started, walltime 24:00:00",
          "PBS, LSF, HTCondor, Grid Engine", supersedes=(*ENDED, "preempted"), advice=LONGER),
-    Rule("batch-preempted", r"TERM_(?:PREEMPT|REQUEUE_ADMIN)\b|\bJob was (?:evicted|preempted)\.?(?:\s|$)", F.PREEMPTED, 0.92, "nobody",
+    Rule("batch-preempted", r"TERM_(?:PREEMPT|REQUEUE_ADMIN)\b|;Job deleted at request of root@|\bJob was (?:evicted|preempted)\.?(?:\s|$)", F.PREEMPTED, 0.92, "nobody",
          "TERM_PREEMPT: job killed after preemption.",
          "TERM_OWNER: job killed by owner.",
          "LSF, HTCondor", supersedes=(*ENDED, "preemption-said")),
@@ -256,7 +256,7 @@ PLATFORM_RULES: tuple[Rule, ...] = (
          r"\bpreemption (?:signal|notice|notification|warning|event|request)s? "
          r"(?:was |were |is |has been )?(?:received|detected|caught|arrived|sent)|"
          r"\b(?:job|worker|node|cluster|run|trial|task|pod|replica|allocation|experiment|workload|actor|container)s?\b "
-         r".{0,50}\b(?:is|was|were|has been|have been|got|being) (?:forcibly )?preempted\b(?!,? or )|"
+         r".{0,50}\b(?:is|was|were|has been|have been|got|being) (?:forcibly )?preempted\b(?!,? or |/)|"
          r"\b(?:job|worker|node|vm|instance|spot|tpu|task|pod|replica|allocation)s?\b preempted\b|"
          r"\bpreempted[,:;] ?(?:recover|requeu|restart|reschedul|retry|sav|exit)", F.PREEMPTED, 0.92, "nobody",
          "(bert-qa pid=920210) I 05-04 00:52:46 controller.py:100] The cluster is preempted.",

@@ -151,13 +151,19 @@ COLLECTIVE_RULES: tuple[Rule, ...] = (
          "HCCL version 7.0",
          "Ascend's collectives", supersedes=("python-exception", "logged-exception"), echo=True),
     Rule("jax-heartbeat", r"(?:UNAVAILABLE: )?The following tasks are unhealthy .{0,60}: ?(?P<peer>/job:[\w/:, ]{1,800})|"
-         r"UNAVAILABLE: The following tasks are unhealthy|(?P<task>/job:\S{1,40}/task:\d{1,6}) (?:has )?(?:heartbeat|Heartbeat) timed? ?out|"
-         r"Terminating process because the (?:JAX distributed service|coordinator) detected fatal errors",
-         F.COLLECTIVE_TIMEOUT, 0.5, "peer",
+         r"UNAVAILABLE: The following tasks are unhealthy|(?P<task>/job:\S{1,40}/task:\d{1,6}) (?:has )?(?:heartbeat|Heartbeat) timed? ?out",
+         F.UNKNOWN, 0.5, "peer",
          "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats): "
          "/job:jax_worker/replica:0/task:5",
          "all tasks healthy",
-         "JAX coordination service", echo=True),
+         "JAX coordination service: a task is gone or hangs, its own log says why", echo=True),
+    Rule("jax-other-task",
+         r"Terminating process because the (?:JAX distributed service|coordinator) detected fatal errors|"
+         r"Failed to send RPC to coordination service\. Either the leader task", F.UNKNOWN, 0.5, "nobody",
+         "client.h:77] Terminating process because the JAX distributed service detected fatal errors. This most likely "
+         "indicates that another task died; see the other task logs for more details.",
+         "The JAX distributed service detected 8 tasks",
+         "JAX coordination service: another task ended", supersedes=("collective_timeout", "preempted"), echo=True),
     Rule("ray-actor-died", r"ray\.exceptions\.(?:ActorDiedError|RayActorError|WorkerCrashedError|ObjectLostError)",
          F.UNKNOWN, 0.3, "nobody",
          "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
@@ -347,7 +353,7 @@ RENDEZVOUS_RULES: tuple[Rule, ...] = (
          "PyTorch: rank 0 did not come to it, or went away",
          supersedes=("store-lost", "peer-reset", "python-exception"), echo=True),
     Rule("jax-connect",
-         r"Barrier timed out\. (?:Barrier_)?[Ii]d: PjRT_Client_Connect|RPC: /tensorflow\.CoordinationService/RegisterTask|"
+         r"Coordination service agent in error status: DEADLINE_EXCEEDED|Barrier timed out\. (?:Barrier_)?[Ii]d: PjRT_Client_Connect|RPC: /tensorflow\.CoordinationService/RegisterTask|"
          r"[Ff]ailed to connect to (?:the )?(?:JAX |distributed )?coordinat(?:or|ion service)|jax\.distributed\.initialize.{0,80}(?:timed? ?out|fail)",
          F.RENDEZVOUS, 0.75, "nobody",
          "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: PjRT_Client_Connect. This usually "
@@ -388,6 +394,14 @@ RENDEZVOUS_RULES: tuple[Rule, ...] = (
          "before connecting, 2) some tasks were never scheduled, or 3) scheduling delays.",
          "Barrier timed out. Id: 0_async_write_complete.0.1.",
          "JAX coordination service", supersedes=("jax-barrier", "python-exception")),
+    Rule("server-not-ready", r"\bMaster init: Unavailable: ", F.RENDEZVOUS, 0.55, "nobody",
+         "E tensorflow/core/distributed_runtime/master.cc:269] Master init: Unavailable: OS Error",
+         "I tensorflow/core/distributed_runtime/master_session.cc:1017] Start master session",
+         "TensorFlow's servers: not all of them came", echo=True),
+    Rule("quorum-missing", r"No quorum, only have \d{1,6} participants, need \d", F.RENDEZVOUS, 0.55, "nobody",
+         "torchft::lighthouse: 2025-01-09T19:50:55.422+00:00 - INFO start: No quorum, only have 1 participants, need 2",
+         "torchft::lighthouse: 2025-01-09T19:50:55.422+00:00 - INFO start: Quorum! participants: 2",
+         "torchft's lighthouse", echo=True),
     Rule("store-silent", r"\[c10d\] waitForInput: (?:poll for socket .{0,200} returned 0, likely a timeout|socket .{0,200} timed out after \d)",
          F.RENDEZVOUS, 0.4, "nobody",
          "[W228 18:45:15.741177013 socket.cpp:487] [c10d] waitForInput: socket SocketImpl(fd=11, addr=[a.com]:38674, "

@@ -10,6 +10,11 @@ WAITING = ("collective_timeout",)
 """What everybody else prints when a link breaks."""
 
 FABRIC_RULES: tuple[Rule, ...] = (
+    Rule("nccl-connect-failed", r"Failed to execute operation (?:Connect|Setup) from rank \d{1,7}, retcode 2\b", F.FABRIC, 0.5, "nobody",
+         "proxy.cc:1519 NCCL WARN [Proxy Service 11] Failed to execute operation Connect from rank 11, retcode 2",
+         "proxy.cc:1119 NCCL WARN [Proxy Service 9] Failed to execute operation Connect from rank 9, retcode 6",
+         "NCCL: a system call failed while the ranks were being connected; 6 is a peer that ended",
+         supersedes=("nccl-peer-closed", "nccl-proxy-failed")),
     Rule("ib-completion-error",
          r"NET/IB ?[^:]{0,4}: ?Got completion (?:from peer (?P<peer>[\w.\-:%]{1,64}?)(?:<\d{1,5}>)? )?with "
          r"(?:status=|error )(?:IBV_WC_\w{2,24}\()?(?:12|10|13|11)\b", F.FABRIC, 0.88, "peer",

@@ -115,7 +115,7 @@ HOST_MEMORY_RULES: tuple[Rule, ...] = (
          r"ray\.exceptions\.OutOfMemoryError|More than \d+% of the memory on node|"
          r"[Tt]ask was killed due to the node running low on memory|Memory on the node \(IP: (?P<peer>[\w.:-]{3,60})|"
          r"[1-9]\d{0,4} Workers \(tasks / actors\) killed due to memory pressure|exceeds the memory usage threshold|"
-         r"worker.{0,60}killed by the (?:memory monitor|raylet).{0,40}memory|ObjectStoreFullError", F.HOST_OOM, 0.92, "node",
+         r"worker.{0,60}killed by the (?:memory monitor|raylet).{0,40}memory|ObjectStoreFullError|how to address the out of memory issue: ", F.HOST_OOM, 0.92, "node",
          "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
          "ray.exceptions.GetTimeoutError: Get timed out",
          "Ray memory monitor", supersedes=("python-exception", "process_killed")),
@@ -165,7 +165,8 @@ HOST_MEMORY_RULES: tuple[Rule, ...] = (
     Rule("shm-full",
          r"(?:posix_fallocate|ftruncate|failed to extend|creating shared memory segment|open shared memory).{0,80}/dev/shm/|"
          r"/dev/shm.{0,120}(?:No space left|Cannot allocate|is full)|No space left on device.{0,200}/dev/shm|"
-         r"NCCL WARN .{0,60}posix_fallocate failed|shared memory segment .{0,80}(?:nccl|No space)", F.HOST_OOM, 0.88, "rank",
+         r"NCCL WARN .{0,60}posix_fallocate failed|shared memory segment .{0,80}(?:nccl|No space)|"
+         r"No space left on device\. {1,4}joblib will operate in serial mode", F.HOST_OOM, 0.88, "rank",
          "NCCL WARN Error: failed to extend /dev/shm/nccl-K3vPmB to 9637892 bytes",
          "mounted /dev/shm of 64 GB",
          "NCCL, Python multiprocessing: the container's shared memory is full",

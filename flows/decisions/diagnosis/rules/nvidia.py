@@ -390,7 +390,7 @@ DCGM_RULES: tuple[Rule, ...] = (
     Rule("gpu-health-fatal",
          r"\"componentClass\": ?\"GPU\".{0,600}\"isFatal\": ?true|\"isFatal\": ?true.{0,600}\"componentClass\": ?\"GPU\"|"
          r"\bGpu\w{3,30}Watch (?:is )?(?:unhealthy|failed)|type=Gpu\w{3,30} status=\"?True|"
-         r"(?:GpuMemWatch|GpuNvlinkWatch|GpuPcieWatch|GpuInforomWatch|GpuSmWatch)IsNotHealthy", F.GPU_HARDWARE, 0.7, "node",
+         r"(?:GpuMemWatch|GpuNvlinkWatch|GpuPcieWatch|GpuInforomWatch|GpuSmWatch|GpuMcuWatch|GpuPmuWatch|GpuNvswitchFatalWatch)IsNotHealthy", F.GPU_HARDWARE, 0.7, "node",
          '{"agent":"gpu-health-monitor","componentClass":"GPU","checkName":"GpuPcieWatch","isFatal":true,"message":"link"}',
          '{"agent":"gpu-health-monitor","componentClass":"GPU","checkName":"GpuPcieWatch","isFatal":false,"isHealthy":true}',
          "NVSentinel health events and node conditions", vendor="nvidia", fallback=True),

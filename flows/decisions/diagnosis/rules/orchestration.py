@@ -21,7 +21,7 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
          "Successfully pulled image \"registry.local/train:v9\"",
          "kubelet events", advice="correct roles[].image or the pull secret"),
     Rule("container-config", r"(?:CreateContainerConfigError|CreateContainerError|RunContainerError|StartError|"
-         r"failed to create containerd task)", F.CONFIG, 0.85, "code",
+         r"failed to create containerd task|\breason: \"?ContainerCannotRun)", F.CONFIG, 0.85, "code",
          "Error: context deadline exceeded: CreateContainerError",
          "Created container",
          "kubelet events", advice="correct command, secret or volume of the role"),

@@ -29,14 +29,14 @@ RULES: tuple[Rule, ...] = (
     Rule("dcgm-thermal",
          r"(?i:due to thermal violation in GPU)|\bThermal violations totaling|DCGM_FR_(?:CLOCKS?_(?:EVENT|THROTTLE)_THERMAL|THERMAL_VIOLATIONS|"
          r"TEMP_VIOLATION)|Temperature \d+ of GPU \d+ exceeded user-specified maximum|in health system Thermal\b|"
-         r"NvidiaThermal(?:Error|Warning)|GpuThermalWatch(?!.{0,200}\"isHealthy\": ?true)", F.THERMAL_POWER, 0.88, "node",
+         r"NvidiaThermal(?:Error|Warning)|GpuThermal(?:Margin)?Watch(?!.{0,200}\"isHealthy\": ?true)", F.THERMAL_POWER, 0.88, "node",
          "Detected a WARNING in health system Thermal: 'Detected clocks event due to thermal violation in GPU 2.",
          "health system Power: ok",
          "DCGM health watches and diagnostics", supersedes=("dcgm-diag-failed", "dcgm-diag-row", "straggler"),
          vendor="nvidia", advice=COOLING),
     Rule("dcgm-power",
          r"(?i:due to power violation in GPU)|DCGM_FR_(?:CLOCKS?_(?:EVENT|THROTTLE)_POWER|POWER_UNREADABLE|TARGET_POWER)|in health system Power\b(?!: ok)|"
-         r"NvidiaPower(?:Error|Warning)|[Pp]ower brake (?:event|asserted|engaged|is active)|GPU does not have the necessary power cables|"
+         r"NvidiaPower(?:Error|Warning)|GpuPowerWatchIsNotHealthy|[Pp]ower brake (?:event|asserted|engaged|is active)|GPU does not have the necessary power cables|"
          r"(?i:auxiliary power (?:is )?not connected)|Clocks are being throttled for GPU \d", F.THERMAL_POWER, 0.8, "node",
          "NVRM: GPU 0000:01:00.0: GPU does not have the necessary power cables connected.",
          "power limit 700 W",
