@@ -13,7 +13,7 @@ from typing import assert_never
 from prefect import flow
 
 from flows.decisions.accounting.advice import believed_mttf_seconds, interval_for_next_attempt
-from flows.decisions.recovery.assess import Case, WatchFinding, assess
+from flows.decisions.recovery.assess import Case, WatchFinding, assess, settled
 from flows.decisions.recovery.liveness import Progressing, Undecided, judge
 from flows.decisions.recovery.moves import (
     AwaitAnswer,
@@ -45,11 +45,11 @@ from tasks.runs.clear import clear_attempt
 from tasks.runs.evidence import open_incident, refuse
 from tasks.runs.examine import leave_nothing, post_flight
 from tasks.runs.open import resolved_of
-from tasks.runs.state import await_answer, begin, read_story, rest, set_state, version_of
+from tasks.runs.state import await_answer, begin, look_for_answer, read_story, rest, set_state, take_back, version_of
 from tasks.runs.submit import end_attempt, let_start, submit_attempt, watch_attempt, write_attempt
-from workflows.model.attempt import AttemptView, Signal
+from workflows.model.attempt import LIVING, AttemptView, Signal
 from workflows.model.gang_status import lent_restarts
-from workflows.model.records import ActionRecord, AttemptRecord, Constraints, RunRecord, Story
+from workflows.model.records import ActionRecord, ApprovalRecord, AttemptRecord, Constraints, RunRecord, Story
 from workflows.programs.launcher.options import STEPLESS
 
 Act = Plan | Submit | Watch | Recover | CarryOut | AwaitAnswer | Finish
@@ -112,9 +112,29 @@ async def bring_back(move: Recover | CarryOut | AwaitAnswer, run: str, resolved:
             await act(resolved, incident, actions)
         case AwaitAnswer(approval):
             set_state(run, RunState.WAITING_FOR_APPROVAL, approval.question)
-            await_answer(approval)
+            ask(approval, resolved)
         case _:
             assert_never(move)
+
+
+def ask(approval: ApprovalRecord, resolved: Resolved) -> None:
+    """Wait until a person answers, the time is up, or the living attempt that is asked about needs no answer."""
+    story = read_story(approval.run)
+    incident = next(item for item in story.incidents if item.id == approval.incident)
+    attempt = next(item for item in story.attempts if item.number == incident.attempt)
+    if attempt.ended_at is not None or incident.signal not in LIVING:
+        await_answer(approval)
+        return
+
+    def over(view: AttemptView, seen: AttemptRecord) -> str | None:
+        if look_for_answer(approval) is not None:
+            return ""
+        return settled(view, seen, incident, Case(resolved, seen)) or None
+
+    name = "waits for an answer, and watches attempt {attempt.number}"
+    (why, _) = watch_attempt.with_options(task_run_name=name)(resolved, attempt, over)
+    if why:
+        take_back(incident, why)
 
 
 async def plan(move: Plan, run: str, resolved: Resolved) -> None:

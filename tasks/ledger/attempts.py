@@ -143,10 +143,10 @@ class AttemptLedger(LedgerPart):
 
 
 def _end_incidents(transaction: LedgerTransaction, run: str, number: int, at: object) -> None:
-    """The run trains again: what happened in earlier attempts is over."""
+    """The run trains again: what happened in earlier attempts, and was not over by itself, is over."""
     table = INCIDENTS.c
-    open_ones = (table.run == run, table.attempt < number, table.resumed_at.is_(None), table.signal.not_in(TOLD))
-    _change_all(transaction, open_ones, {"resumed_at": at})
+    unended = (table.resumed_at.is_(None), table.over_at.is_(None), table.signal.not_in(TOLD))
+    _change_all(transaction, (table.run == run, table.attempt < number, *unended), {"resumed_at": at})
 
 
 def _end_told(transaction: LedgerTransaction, run: str, number: int, at: object) -> None:

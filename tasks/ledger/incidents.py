@@ -9,6 +9,7 @@ from dataclasses import replace
 from sqlalchemy import ColumnElement, select
 
 from profiles.errors import Conflict
+from profiles.vocabulary import Action
 from tasks.ledger.database import LedgerPart, LedgerTransaction, change, create_or_get, get
 from tasks.ledger.rows import from_row, to_row
 from tasks.ledger.runs import ACT
@@ -163,6 +164,31 @@ class IncidentLedger(LedgerPart):
                 record = get(transaction, APPROVALS, ApprovalRecord, {"id": asked.id}, "approval", lock=True)
                 if record.state == "waiting":
                     _change(transaction, asked.id, {"state": "expired", "answered_at": now, "why": why})
+
+    def take_back(self, fencing: int | None, incident: IncidentRecord, now: float, why: str) -> bool:
+        """Write down that what a person was asked about is over: the question is taken back, nothing planned is done.
+
+        One transaction. False: an answer came before, and nothing is changed.
+
+        Raises:
+            Fenced, NotFound.
+        """
+        mine = APPROVALS.c.incident == incident.id, APPROVALS.c.state == "waiting"
+        planned = ACTIONS.c.incident == incident.id, ACTIONS.c.state.in_(("planned", "waiting", "recorded"))
+        with self.database.writing(incident.run, fencing, synced=True) as transaction:
+            waiting = [row["id"] for row in transaction.all(select(APPROVALS.c.id).where(*mine))]
+            asked = [get(transaction, APPROVALS, ApprovalRecord, {"id": one}, "approval", lock=True) for one in waiting]
+            if not any(one.state == "waiting" for one in asked):
+                return False
+            for one in asked:
+                _change(transaction, one.id, {"state": "expired", "answered_at": now, "why": why})
+            for row in transaction.all(select(ACTIONS).where(*planned)):
+                action = from_row(ActionRecord, row)
+                told = {"state": "refused", "done_at": now, "why": f"{action.why} [{why}]"}
+                change(transaction, ACTIONS, ActionRecord, {"id": action.id}, "action", told)
+            over = {"action": Action.NONE, "charged": False, "over_at": now, "why": why}
+            change(transaction, INCIDENTS, IncidentRecord, {"id": incident.id}, "incident", over)
+            return True
 
     def approval(self, approval: str) -> ApprovalRecord | None:
         """The approval, or None."""

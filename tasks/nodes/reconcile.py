@@ -20,7 +20,7 @@ from tasks.prefect.events import speaking_to_server_of
 from tasks.prefect.flow_runs import FlowRuns, flow_runs
 from workflows import labels
 from workflows.model.attempt import Signal
-from workflows.model.incidents import ended_by, fact_of
+from workflows.model.incidents import ended_by, fact_of, spell_of
 from workflows.model.manifest import part
 from workflows.model.nodes import watcher_of
 from workflows.model.ownership import is_foreign
@@ -83,7 +83,7 @@ def tell_driver(run: str, attempt: int, signal: Signal | None, why: str) -> str:
             signal=str(signal),
             step=story.attempt.last_step if story.attempt else None,
             evidence=(f"{why}; its driver did not tell",),
-            fact=fact_of(run, attempt, signal),
+            fact=fact_of(run, attempt, signal, number=spell_of(story, attempt, signal)),
         )
         opened = here.ledger.open_incident(None, incident, [MarkRecord(run, attempt, "detected", now, why)])
         said = f"incident {opened.id} {'is open' if opened.action is None else 'was decided'}; "

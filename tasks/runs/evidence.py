@@ -17,7 +17,7 @@ from tasks.runs.submit import attempt_token
 from workflows import labels
 from workflows.model.attempt import AttemptView, Evidence, LogLine, PastIncident, Signal
 from workflows.model.cluster import Pod, jobset_of, pod_of
-from workflows.model.incidents import ended_by, fact_of
+from workflows.model.incidents import ended_by, fact_of, spell_of
 from workflows.model.nodes import Node, node_of
 from workflows.model.records import AttemptRecord, IncidentRecord, MarkRecord, Story
 from workflows.model.workflow import workflow_of
@@ -197,7 +197,9 @@ def open_incident(attempt: AttemptRecord, signal: Signal, why: str, view: Attemp
         signal=str(signal),
         step=attempt.last_step if nan_step is None else nan_step,
         evidence=(why,),
-        fact=fact_of(attempt.run, attempt.number, signal, step=nan_step),
+        fact=fact_of(
+            attempt.run, attempt.number, signal, number=spell_of(story, attempt.number, signal), step=nan_step
+        ),
     )
     noticed = MarkRecord(attempt.run, attempt.number, "detected", now, why)
     return here.ledger.open_incident(here.fencing, incident, (noticed,))

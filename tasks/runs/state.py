@@ -12,7 +12,7 @@ from profiles.vocabulary import FINISHED, RunState
 from tasks.context import patient, touch, world
 from tasks.prefect.automations import asked_by
 from tasks.runs.open import open_run
-from workflows.model.records import TOLD, ApprovalRecord, IncidentRecord, RunRecord, Story
+from workflows.model.records import TAKEN_BACK, TOLD, ApprovalRecord, IncidentRecord, RunRecord, Story
 
 MEMORY_SECONDS = 30 * 86400.0
 MEMORY_INCIDENTS = 2000
@@ -63,7 +63,7 @@ def set_state(run: str, state: RunState, why: str) -> None:
     ended_at = here.now() if state in FINISHED else None
     here.ledger.set_run_state(run, here.fencing, state, why, ended_at)
     if state in FINISHED:
-        here.ledger.withdraw(run, here.now(), f"taken back: the run has {state}: {why}")
+        here.ledger.withdraw(run, here.now(), f"{TAKEN_BACK}the run has {state}: {why}")
     if state is RunState.STOPPED:
         for request in here.ledger.requests(run, open_only=True):
             here.ledger.finish_request(here.fencing, run, request.id, here.now())
@@ -72,17 +72,37 @@ def set_state(run: str, state: RunState, why: str) -> None:
 @touch("waits for an answer: {approval.question}")
 def await_answer(approval: ApprovalRecord) -> ApprovalRecord:
     """The approval once it was answered, or expired by the clock (the safe default)."""
-    here = world()
     while True:
-        version = here.ledger.changes(approval.run)
-        asked = here.ledger.approval(approval.id) or approval
-        if asked.state != "waiting":
-            return asked
-        if any(item.kind == "stop" for item in here.ledger.requests(approval.run)):
-            return asked  # who stops the run needs no answer
-        if here.now() >= asked.expires_at:
-            return here.ledger.expire(asked.id, here.now())
-        _wait_for_change(approval.run, version, until=asked.expires_at)
+        version = world().ledger.changes(approval.run)
+        said = look_for_answer(approval)
+        if said is not None:
+            return said
+        _wait_for_change(approval.run, version, until=approval.expires_at)
+
+
+def look_for_answer(approval: ApprovalRecord) -> ApprovalRecord | None:
+    """The approval where it waits no more: it was answered, has expired, or the run is to stop. None: it still waits.
+
+    Raises:
+        Unavailable: the ledger does not answer.
+    """
+    here = world()
+    asked = here.ledger.approval(approval.id) or approval
+    if asked.state != "waiting":
+        return asked
+    if any(item.kind == "stop" for item in here.ledger.requests(approval.run)):
+        return asked  # who stops the run needs no answer
+    return here.ledger.expire(asked.id, here.now()) if here.now() >= asked.expires_at else None
+
+
+@touch("takes the question about {incident.signal} back: {why}")
+def take_back(incident: IncidentRecord, why: str) -> bool:
+    """Write down that what a person was asked about is over; the run goes on. False: an answer came before."""
+    here = world()
+    if not here.ledger.take_back(here.fencing, incident, here.now(), f"{TAKEN_BACK}{why}"):
+        return False
+    here.ledger.set_run_state(incident.run, here.fencing, RunState.RUNNING, why)
+    return True
 
 
 @touch("rests: {why}")

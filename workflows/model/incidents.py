@@ -58,13 +58,20 @@ def fact_of(
         attempt: of the run.
         signal: what was seen; every signal that ends an attempt counts as its end.
         incarnation: of the ranks, where the same may happen once in each.
-        number: of a restart in place within the attempt: replica groups have incarnations of their own.
+        number: of a restart in place within the attempt: replica groups have incarnations of their own. Of anything
+            else: how often the same was over by itself before.
         who: node and rank that it is about; None: nobody belongs to it.
         step: where the same at another step is another fact.
     """
     ends = signal in tuple(Signal) and signal not in (*LIVING, Signal.RANK_FAILED)
     parts = [run, attempt, END if ends else str(signal), incarnation, number, who, step]
     return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
+
+
+def spell_of(story: Story, attempt: int, signal: Signal) -> int | None:
+    """How often the same was over by itself before in this attempt, `number` of its fact; None: it never was."""
+    before = [one for one in story.incidents if one.attempt == attempt and one.signal == signal and one.settled_itself]
+    return len(before) or None
 
 
 def ended_by(story: Story, attempt: int) -> list[IncidentRecord]:

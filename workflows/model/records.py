@@ -253,12 +253,18 @@ class IncidentRecord:
     names.
     """
     over_at: float | None = None
-    """When what is only told, and lasts, was over: the rank is well again, or its attempt has ended."""
+    """When what is only told, and lasts, was over: the rank is well again, or its attempt has ended. Of an incident
+    about which a person was asked: when there was nothing left to ask."""
 
     @property
     def went_on(self) -> bool:
-        """Whether its attempt lived on: untouched, or with ranks that began again inside their pods."""
-        return self.signal in TOLD or self.action is Action.RESTART_IN_PLACE
+        """Whether its attempt lived on: untouched, well again before anybody answered, or with ranks begun again."""
+        return self.signal in TOLD or self.action is Action.RESTART_IN_PLACE or self.settled_itself
+
+    @property
+    def settled_itself(self) -> bool:
+        """Whether a person was asked about it, and it was over before the answer came."""
+        return self.action is Action.NONE and self.over_at is not None and self.signal not in TOLD
 
     @property
     def seen(self) -> str:
@@ -315,6 +321,10 @@ class ActionRecord:
         return self.detail if isinstance(self.detail, NodeFault) else NodeFault()
 
 
+TAKEN_BACK = "taken back: "
+"""How the reason of a question begins that was taken back."""
+
+
 @dataclass(frozen=True)
 class ApprovalRecord:
     """A question to a person."""
@@ -332,6 +342,11 @@ class ApprovalRecord:
     why: str = ""
     by: Actor | None = None
     """Who answered; None: nobody did, or a version that only knew `answered_by`, which anybody could set."""
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether nobody has to answer any more, since what was asked about is over."""
+        return self.state == "expired" and self.why.startswith(TAKEN_BACK)
 
     @property
     def answerer(self) -> Actor | None:

@@ -6,7 +6,7 @@ Called by the train flow for every change. Nothing here concludes anything from 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flows.decisions.recovery.liveness import Hung, broken, hung, judge, started_over
@@ -17,9 +17,9 @@ from flows.decisions.text import first_names
 from profiles.resolve import Resolved
 from profiles.vocabulary import VerdictWord
 from workflows.labels import COORDINATOR_ROLE
-from workflows.model.attempt import AttemptView, Signal
+from workflows.model.attempt import LIVING, AttemptView, Signal
 from workflows.model.cluster import Pod, running_coordinator
-from workflows.model.records import AttemptRecord
+from workflows.model.records import AttemptRecord, IncidentRecord
 from workflows.programs.launcher.lifecycle import is_failure
 
 LAUNCHER_SILENT_SECONDS = 5.0
@@ -289,3 +289,55 @@ RULES: tuple[Rule, ...] = (
     _unschedulable,
 )
 """In this order: what explains the others comes first."""
+
+
+def settled(view: AttemptView, attempt: AttemptRecord, asked: IncidentRecord, case: Case) -> str:
+    """Why nothing is left to ask a person about a living attempt; "": the question stands.
+
+    Either the sign that was asked about is gone, or the attempt has ended by something else, which is then looked at by
+    itself. An end that our own word brings about (the gang was told to stop, or a person stops the run) is neither.
+    """
+    finding = assess(view, case)
+    if finding is not None and finding.signal not in LIVING:
+        ours = view.stop_requested or (view.coordinator is not None and view.coordinator.news.stopping)
+        return "" if ours else finding.why
+    is_well = WELL_AGAIN.get(asked.signal)
+    if is_well is None or view.away or view.partial or (finding is not None and finding.signal == asked.signal):
+        return ""
+    return is_well(view, attempt, asked)
+
+
+def _steps_again(_: AttemptView, attempt: AttemptRecord, asked: IncidentRecord) -> str:
+    step, at = attempt.last_step, attempt.last_step_at
+    if step is None or at is None or step <= (-1 if asked.step is None else asked.step) or at <= asked.detected_at:
+        return ""
+    return f"it trains again by itself, step {step} was made"
+
+
+def _placed(view: AttemptView, _: AttemptRecord, __: IncidentRecord) -> str:
+    placed = view.jobset == "Running" and bool(view.pods) and all(pod.node for pod in view.pods)
+    return "all its pods have found a node" if placed and view.pending_since is None else ""
+
+
+def _uncordoned(view: AttemptView, _: AttemptRecord, __: IncidentRecord) -> str:
+    theirs = {pod.node for pod in view.pods}
+    known = [node for node in view.nodes if node.name in theirs]
+    return "none of its nodes is cordoned any more" if known and not any(node.cordoned for node in known) else ""
+
+
+def _as_fast_again(view: AttemptView, _: AttemptRecord, asked: IncidentRecord) -> str:
+    slow = None if view.coordinator is None else view.coordinator.news.stragglers
+    left = {node for node, _ in asked.culprits}
+    if slow is None or not left or any(one.node in left for one in slow):
+        return ""
+    return f"{first_names(sorted(left), NAMES)} is as fast as the others again"
+
+
+WELL_AGAIN: Mapping[str, Callable[[AttemptView, AttemptRecord, IncidentRecord], str]] = {
+    Signal.HANG: _steps_again,
+    Signal.UNSCHEDULABLE: _placed,
+    Signal.NODE_CORDONED: _uncordoned,
+    Signal.STRAGGLER: _as_fast_again,
+}
+"""By what was seen: why it is over, "" where it is not. What stands in no table is over when a person says so: numbers
+that were lost and an announced end do not come back."""

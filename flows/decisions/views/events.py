@@ -103,7 +103,7 @@ def _sentence(what: str, payload: Json) -> str:
     sentences = {
         "approval.asked": "waits for an answer: {question}",
         "approval.answered": "{who} answered, {state}: {why}",
-        "approval.expired": "nobody answered in time: {question}",
+        "approval.expired": "no answer came, {why}: {question}",
         "run.throughput_fell": "steps take {ratio} times as long since step {step} of attempt {attempt}",
         "run.succeeded": "succeeded: {why}",
         "run.failed": "failed: {why}",

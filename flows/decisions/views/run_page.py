@@ -299,12 +299,8 @@ def moments(story: Story) -> tuple[Moment, ...]:
             )
         )
         if approval.state != "waiting":
-            found.append(
-                (
-                    f"{approval.id} {approval.state}",
-                    f"{approval.state} by {approval.answerer or 'nobody'}: {approval.why}",
-                )
-            )
+            said = "the question is" if approval.taken_back else f"{approval.state} by {approval.answerer or 'nobody'}:"
+            found.append((f"{approval.id} {approval.state}", f"{said} {approval.why}"))
     if story.run.state in FINISHED:
         found.append((f"end {story.run.resumes}", f"{story.run.name} {story.run.state}: {story.run.why}"))
     return tuple(found)
@@ -345,6 +341,8 @@ def _of_living(incident: IncidentRecord) -> list[Moment]:
     """What an attempt lives on after was decided when it was written down: one line, and one when it is over."""
     if incident.signal in TOLD:
         return _of_note(incident)
+    if incident.settled_itself:
+        return _of_incident(incident)
     lines = [(f"{incident.id} opened", f"{incident.why}: {incident.seen} ({incident.fault_class})")]
     if incident.resumed_at is not None:
         took = incident.resumed_at - incident.at

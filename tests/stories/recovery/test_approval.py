@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from typing import Any
 
@@ -11,9 +13,11 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from flows.approve import approve
-from profiles.vocabulary import RunState
+from profiles.vocabulary import Action, Mode, RunState
+from tasks.runs.faults import rank_process
 from tests.support.harness.stages import DEADLINE_SECONDS, Stage, succeeded
-from workflows.model.records import NodeRecord, Story
+from workflows.model.attempt import Signal
+from workflows.model.records import ApprovalRecord, NodeRecord, Story
 
 pytestmark = pytest.mark.story
 
@@ -83,3 +87,51 @@ def test_an_answer_that_nobody_drove_for_is_read_by_the_next_driver(scene: Stage
     story = scene.end()
     assert story.run.state is RunState.STOPPED
     assert "not tonight" in story.run.why
+
+
+HANG = (*("steps=60", "recovery.hang.step_floor_seconds=1"), 'recovery.ask_before=["new-attempt"]')
+
+
+def asked_about(scene: Stage, sign: Signal) -> ApprovalRecord:
+    """The question that waits, of the newest incident."""
+
+    def waits(story: Story) -> bool:
+        newest = story.troubles[-1].signal if story.troubles else ""
+        return newest == sign and any(item.state == "waiting" for item in story.approvals)
+
+    story = scene.until(waits, f"a question about {sign}")
+    [question] = [item for item in story.approvals if item.state == "waiting"]
+    assert question.incident == story.troubles[-1].id
+    return question
+
+
+def test_a_question_about_a_hang_is_over_when_the_gang_trains_again(scene: Stage) -> None:
+    scene.start(fresh("well"), mode=Mode.ASK, overrides=HANG).fault("hang-rank:1,step=12")
+    question = asked_about(scene, Signal.HANG)
+    os.kill(rank_process(scene.scene(), 1), signal.SIGCONT)
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    assert len(story.attempts) == 1, "nothing began anew"
+    [seen], [taken] = story.troubles, story.approvals
+    assert (seen.action, seen.charged, seen.went_on) == (Action.NONE, False, True), seen
+    assert seen.why.startswith("taken back: it trains again by itself, step "), seen
+    assert (taken.id, taken.state, taken.why, taken.taken_back) == (question.id, "expired", seen.why, True)
+    assert [action.state for action in story.actions] == ["refused"]
+    assert seen.over_at is not None
+    assert seen.over_at < (story.run.ended_at or 0.0)
+
+
+def test_a_question_about_a_hang_is_over_when_the_gang_ends_by_something_else(scene: Stage) -> None:
+    scene.start(fresh("worse"), mode=Mode.ASK, overrides=HANG).fault("hang-rank:1,step=12")
+    question = asked_about(scene, Signal.HANG)
+    os.kill(rank_process(scene.scene(), 1), signal.SIGKILL)
+    again = asked_about(scene, Signal.POD_FAILED)
+    first = next(item for item in scene.story.approvals if item.id == question.id)
+    assert first.taken_back, first
+    assert "trainer" in first.why, "what ended it"
+    assert answered(again.id, "approve", "go on").is_completed()
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    assert [item.signal for item in story.troubles] == [Signal.HANG, Signal.POD_FAILED]
+    assert [item.resumed_at is None for item in story.troubles] == [True, False], "only the last one was answered"
+    assert [item.number for item in story.attempts] == [1, 2]

@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
-from flows.decisions.recovery.assess import Case, assess
+from flows.decisions.recovery.assess import Case, assess, settled
 from flows.decisions.recovery.liveness import broken
 from profiles.loading import load
+from profiles.vocabulary import FaultClass
 from tests.support.builders.nodes import a_node
 from tests.support.cases.rows import rows
 from workflows.model.attempt import AttemptView, CoordinatorFacts, Signal
 from workflows.model.cluster import Pod
 from workflows.model.fleet import NodeCandidate
 from workflows.model.gang_status import GangNews
-from workflows.model.records import AttemptRecord
+from workflows.model.records import AttemptRecord, IncidentRecord
 from workflows.model.workflow import Workflow
 from workflows.programs.coordinator.hang_watch import Watch
-from workflows.status import Hang, RestartInPlace
+from workflows.status import Hang, RestartInPlace, Straggler
 from workflows.wire import RankEnd, Termination
 
 
@@ -231,3 +232,50 @@ def test_whoever_failed_first_is_named_first_with_its_rank_and_exception() -> No
     suffered = assess(view(pods=(replace(P0, phase="Failed", reason="Error", termination=told), P1, CO)), case())
     assert suffered is not None
     assert suffered.why == f"failed: {P0.name} ({stopped})"
+
+
+ASKED = IncidentRecord("r-a1-i1", "r", 1, 95.0, 96.0, Signal.HANG, FaultClass.HANG, 0.9, (("node-1", 1),), step=12)
+FURTHER = {"last_step": 13, "last_step_at": 97.0}
+SLOW = Straggler(1, "node-1", 1.4)
+KILLED = replace(P1, phase="Failed", reason="Error", exit_code=137)
+WANTED = (N0, replace(N1, cordoned=True))
+
+
+def by(signal: Signal) -> IncidentRecord:
+    return replace(ASKED, signal=signal)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "steps", "seen", "why"),
+    [
+        ("a hang that lasts", ASKED, {"last_step": 12, "last_step_at": 94.0}, {}, ""),
+        ("a step that was made before", ASKED, {"last_step": 13, "last_step_at": 95.9}, {}, ""),
+        ("the same step again, by another clock", ASKED, {"last_step": 12, "last_step_at": 97.0}, {}, ""),
+        ("steps are made again", ASKED, FURTHER, {}, "it trains again by itself, step 13 was made"),
+        ("it hangs anew", ASKED, FURTHER, {"coordinator": replace(HEARD, news=GangNews(hang=HUNG))}, ""),
+        ("the cluster does not answer", ASKED, FURTHER, {"away": "no route"}, ""),
+        ("not all is read", ASKED, FURTHER, {"partial": True}, ""),
+        ("a rank dies", ASKED, {}, {"pods": (P0, KILLED, CO)}, f"failed: {P1.name} (Error)"),
+        ("the gang was told to stop for it", ASKED, {},
+         {"pods": (P0, KILLED, CO), "coordinator": replace(HEARD, news=GangNews(stopping=True, stop_why="no"))}, ""),
+        ("a person stops the run", ASKED, {}, {"stop_requested": "enough"}, ""),
+        ("it comes to its end", ASKED, {}, {"jobset": "Completed"}, "all pods of the deciding role completed"),
+        ("numbers do not come back", by(Signal.NUMERIC), FURTHER, {}, ""),
+        ("an announced end stays", by(Signal.PREEMPTION_NOTICE), FURTHER, {}, ""),
+        ("room is found", by(Signal.UNSCHEDULABLE), {}, {}, "all its pods have found a node"),
+        ("room for some", by(Signal.UNSCHEDULABLE), {},
+         {"pods": (P0, replace(P1, phase="Pending", node=""), CO), "pending_since": 99.0}, ""),
+        ("it is cordoned still", by(Signal.NODE_CORDONED), {}, {"nodes": WANTED}, ""),
+        ("it is given back", by(Signal.NODE_CORDONED), {}, {}, "none of its nodes is cordoned any more"),
+        ("it is slow still", by(Signal.STRAGGLER), {},
+         {"coordinator": replace(HEARD, news=GangNews(stragglers=(SLOW,)))}, ""),
+        ("nobody looks how fast it is", by(Signal.STRAGGLER), {}, {}, ""),
+        ("it is fast again", by(Signal.STRAGGLER), {}, {"coordinator": replace(HEARD, news=GangNews(stragglers=()))},
+         "node-1 is as fast as the others again"),
+    ],
+    ids=lambda item: item.replace(" ", "-") if isinstance(item, str) else "",
+)  # fmt: skip
+def test_a_question_about_a_living_gang_stands_until_what_it_asks_about_is_over(
+    said: str, asked: IncidentRecord, steps: dict[str, Any], seen: dict[str, Any], why: str
+) -> None:
+    assert settled(view(**seen), replace(case().attempt, **steps), asked, case()) == why, said

@@ -12,6 +12,8 @@ from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, 
 from tasks.ledger.ledger import Ledger
 from tasks.ledger.story import acts_query
 from tests.support.builders.ledgers import HERE, Clock, a_person, a_run, an_attempt, an_incident, driven
+from workflows.model.attempt import Signal
+from workflows.model.incidents import fact_of
 from workflows.model.records import (
     ActionRecord,
     ApprovalRecord,
@@ -160,6 +162,36 @@ def test_a_question_is_over_when_what_it_asks_about_is(ledger: Ledger) -> None:
     assert (found.state, found.answered_at, found.why) == ("expired", 1500.0, "taken back: the run has stopped")
     ledger.withdraw("demo", 1600.0, "again")
     assert ledger.approvals("demo") == [found]
+
+
+def test_what_a_person_was_asked_about_may_be_over_by_itself(ledger: Ledger) -> None:
+    fencing = driven(ledger)
+    ledger.plan_attempt(fencing, an_attempt())
+    seen = ledger.open_incident(fencing, replace(an_incident(), fact=fact_of("demo", 1, Signal.HANG)))
+    planned = ActionRecord("i-n", "demo", seen.id, Action.NEW_ATTEMPT, "", "waiting", "Xid 79", 1003.0)
+    question = replace(approval("q"), incident=seen.id)
+    asked = ledger.decide(fencing, replace(seen, action=Action.ASK, why="w", charged=True), (planned,), question)
+    assert ledger.take_back(fencing, asked, 1500.0, "taken back: it trains again")
+    [after], [found], [undone] = ledger.incidents("demo"), ledger.approvals("demo"), ledger.actions("demo")
+    assert (after.action, after.charged, after.over_at, after.went_on) == (Action.NONE, False, 1500.0, True)
+    assert (found.state, found.why, found.taken_back) == ("expired", "taken back: it trains again", True)
+    assert (undone.state, undone.why) == ("refused", "Xid 79 [taken back: it trains again]")
+    assert not ledger.take_back(fencing, asked, 1600.0, "again"), "nobody waits any more"
+    ledger.plan_attempt(fencing, replace(an_attempt(), number=2))
+    ledger.update_attempt(fencing, "demo", 2, first_step=1, first_step_at=2000.0)
+    assert ledger.incidents("demo") == [after], "no later attempt ends it once more"
+    again = replace(an_incident(), fact=fact_of("demo", 1, Signal.HANG, number=1))
+    assert ledger.open_incident(fencing, again).id != seen.id, "the same in the same attempt is another incident"
+
+
+def test_an_answer_that_came_first_stands(ledger: Ledger) -> None:
+    fencing = driven(ledger)
+    ledger.plan_attempt(fencing, an_attempt())
+    seen = ledger.open_incident(fencing, an_incident())
+    asked = ledger.decide(fencing, replace(seen, action=Action.ASK), (), replace(approval("q"), incident=seen.id))
+    answer = ledger.answer("q", True, a_person(), "go on", 1400.0)
+    assert not ledger.take_back(fencing, asked, 1500.0, "taken back: it trains again")
+    assert (ledger.approvals("demo"), ledger.incidents("demo")) == ([answer], [asked])
 
 
 def approval(name: str = "i-approval") -> ApprovalRecord:
