@@ -6,8 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from profiles.values import NAME_PATTERN, OR_EMPTY, Value
+from profiles.values import LABEL_CHARACTERS, LABEL_PATTERN, NAME_PATTERN, OR_EMPTY, OWNER_PATTERN, Value
 from profiles.vocabulary import Mode
+
+TagName = Annotated[str, Field(pattern=LABEL_PATTERN, max_length=LABEL_CHARACTERS)]
+TagValue = Annotated[str, Field(pattern=LABEL_PATTERN + OR_EMPTY, max_length=LABEL_CHARACTERS)]
 
 
 class TrainRequest(Value):
@@ -25,3 +28,8 @@ class TrainRequest(Value):
     """Changes of the profile as `a.b=c`."""
     inline: dict[str, Any] | None = None
     """A whole run profile instead of `profile`."""
+    tags: dict[TagName, TagValue] = {}
+    """Words of yours by which runs are found, such as `team: vision`; of a run that is there they are added or changed.
+    Names and values as Kubernetes' labels, which they become on its objects (`tags.primus-flows.io/team`)."""
+    owner: Annotated[str, Field(pattern=OWNER_PATTERN, max_length=64)] = ""
+    """Whose run it is; empty: of who asks. Anybody may say anybody: who did what stands in the history."""

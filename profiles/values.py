@@ -56,7 +56,15 @@ TaintText = Annotated[str, Field(pattern=TAINT_PATTERN)]
 HOST_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?$"
 HostAddress = Annotated[str, Field(pattern=HOST_PATTERN)]
 
+LABEL_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
+"""Name and value of a Kubernetes label."""
+LABEL_CHARACTERS = 63
+OWNER_PATTERN = r"^[A-Za-z0-9_.+$\\@-]*$"
+"""What directories call their people, as `tasks.processes` takes it."""
+
 PATTERNS = {
+    LABEL_PATTERN: "letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, as Kubernetes wants labels",
+    OWNER_PATTERN: "a user's name: letters, digits and `_ . + $ \\ @ -`",
     NAME_PATTERN: "lower-case letters, digits and `-`, with a letter or digit at both ends",
     QUANTITY_PATTERN: "a quantity such as 500m, 16Gi or 8",
     CONDITION_PATTERN: "the type of a condition such as KernelDeadlock, with `*` for any text",

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+from profiles.values import LABEL_CHARACTERS, LABEL_PATTERN
+
 PREFIX = "primus-flows.io"
 RUN = f"{PREFIX}/run"
 ATTEMPT = f"{PREFIX}/attempt"
@@ -29,6 +34,9 @@ FENCING = f"{PREFIX}/fencing"
 """Annotation: fencing number of the driver that applied the object."""
 LEDGER = f"{PREFIX}/ledger"
 """Annotation: identity of the ledger that owns the object; see `workflows.model.ownership`."""
+OWNER = f"{PREFIX}/owner"
+TAGS = f"tags.{PREFIX}"
+"""Prefix of the labels that people's own tags become."""
 FIELD_MANAGER = "primus-flows"
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -103,6 +111,12 @@ def labels(run: str, attempt: int, pipeline: str, role: str = "") -> dict[str, s
     if role:
         ours[ROLE] = role
     return ours
+
+
+def of_people(owner: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """Labels by which people find what they asked for; an owner whose name can be no label has none."""
+    plain = len(owner) <= LABEL_CHARACTERS and re.fullmatch(LABEL_PATTERN, owner)
+    return ({OWNER: owner} if plain else {}) | {f"{TAGS}/{name}": value for name, value in tags.items()}
 
 
 def run_directory(mount_path: str, run: str) -> str:

@@ -7,6 +7,7 @@ which command stands in `deployments.cli.commands`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from typer.main import get_command_from_info, get_command_name, get_group
 from deployments.cli.commands import GROUPS
 from deployments.exit_codes import Outcome
 from profiles.errors import ProfileError
-from profiles.values import HOST_PATTERN, PATTERNS
+from profiles.values import HOST_PATTERN, LABEL_CHARACTERS, LABEL_PATTERN, PATTERNS
 from profiles.vocabulary import Mode
 from workflows.model.records import one_line
 
@@ -56,6 +57,26 @@ def named_mode(text: str) -> Mode | None:
     if text and text not in tuple(Mode):
         raise ProfileError("--mode", f"must be one of {', '.join(Mode)}, got {text!r}")
     return Mode(text) if text else None
+
+
+def named_tags(words: Sequence[str] | None) -> dict[str, str]:
+    """The tags of `--tag name=value`.
+
+    Raises:
+        ProfileError: one is none, or a name has two values.
+    """
+    tags: dict[str, str] = {}
+    for word in words or ():
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ProfileError("--tag", f"must be written as name=value, e.g. team=vision; got {word!r}")
+        for part in (name, value) if value else (name,):
+            if not re.fullmatch(LABEL_PATTERN, part) or len(part) > LABEL_CHARACTERS:
+                reason = f"{part!r} must be at most {LABEL_CHARACTERS} {PATTERNS[LABEL_PATTERN]}"
+                raise ProfileError("--tag", reason)
+        if tags.setdefault(name, value) != value:
+            raise ProfileError("--tag", f"{name} is given twice: {tags[name]} and {value}")
+    return tags
 
 
 class CommandGroup(TyperGroup):
@@ -138,6 +159,10 @@ ClusterName = Annotated[
     str, typer.Option("--cluster", help="Cluster profile by name or path (PRIMUS_CLUSTER, else local).")
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change of the profile as a.b=c; may be repeated.")]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", help="A word of yours to find it by, as name=value; may be repeated.")
+]
+Owner = Annotated[str, typer.Option("--owner", help="Whose it is; else yours.")]
 Why = Annotated[
     str, typer.Option("--why", callback=one_line, help="Why, in words; it stands beside the action for ever.")
 ]

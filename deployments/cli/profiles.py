@@ -17,7 +17,18 @@ from typing import Annotated, Any
 
 import typer
 
-from deployments.cli.app import AsJson, ClusterName, Profile, Set, app, profiles_app, render_app
+from deployments.cli.app import (
+    AsJson,
+    ClusterName,
+    Owner,
+    Profile,
+    Set,
+    Tags,
+    app,
+    named_tags,
+    profiles_app,
+    render_app,
+)
 from deployments.exit_codes import GOOD, out, out_json, say
 from deployments.screen.tables import table
 from profiles.cluster import ClusterProfile
@@ -232,6 +243,8 @@ class Quick:
     cluster: str
     overrides: tuple[str, ...] = ()
     mode: str = ""
+    tags: tuple[str, ...] = ()
+    owner: str = ""
 
 
 @app.command("run", context_settings=WORDS)
@@ -248,6 +261,8 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
     cluster: ClusterName = "",
     overrides: Set = None,
     mode: Annotated[str, typer.Option("--mode", help="observe, ask or act; outranks the recovery profile.")] = "",
+    tags: Tags = None,
+    owner: Owner = "",
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as a driver has it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and print what would be sent.")] = False,
     as_json: AsJson = False,
@@ -257,11 +272,12 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
     Example: primus run --checkpoints 'out/model-{step}.pt' -- torchrun --nproc-per-node 2 train.py --lr 0.1
     """
     program = Program(tuple(command or ()), ranks, nodes, steps, checkpoints, resume, progress, image)
-    quick = Quick(program, cluster, tuple(overrides or ()), mode)
+    quick = Quick(program, cluster, tuple(overrides or ()), mode, tuple(tags or ()), owner)
     from deployments.cli.train import train_run
 
     data, notes = written(quick, "")
     asked: dict[str, Any] = {"inline": data, "name": name, "cluster": cluster, "overrides": list(quick.overrides)}
+    asked |= {"tags": named_tags(tags), "owner": owner}
     request = asked_for(TrainRequest, asked | ({"mode": mode} if mode else {}))
     kept = f"to keep it as a profile: {as_words('init', quick)}"
     return train_run(
@@ -390,7 +406,10 @@ def as_words(verb: str, quick: Quick, name: str = "") -> str:
         flags["--cluster"] = quick.cluster
     words = [word for flag, value in flags.items() if value for word in (flag, str(value))]
     if verb == "run":
+        from deployments.cli.train import finding_words
+
         words += ["--mode", quick.mode] if quick.mode else []
+        words += finding_words(quick.tags, quick.owner)
         words += [word for change in quick.overrides for word in ("--set", change)]
     return shlex.join(["primus", verb, *words, "--", *program.command])
 

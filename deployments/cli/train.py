@@ -9,14 +9,27 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
 
-from deployments.cli.app import MOST, AsJson, ClusterName, Run, Set, Why, app, named, named_mode
+from deployments.cli.app import (
+    MOST,
+    AsJson,
+    ClusterName,
+    Owner,
+    Run,
+    Set,
+    Tags,
+    Why,
+    app,
+    named,
+    named_mode,
+    named_tags,
+)
 from deployments.cli.approvals import open_ledger, tell_pause, who
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, WRONG_USAGE, goes_on, out, out_json, say
 from deployments.processes.console import ensure_console, warm_up
@@ -33,12 +46,15 @@ from profiles.values import did_you_mean
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import named_server, own_url, server_url
-from tasks.runs.open import open_run, resolve_request
+from tasks.processes import own_user
+from tasks.runs.open import open_run, owner_of, resolve_request
 from tasks.settings import Settings
 from workflows.model.records import RequestRecord, RunRecord
 
-COLUMNS = ("run", "state", "profile", "cluster", "age", "step", "attempts", "why")
-LEFT_OUT = ("cluster", "profile", "age", "attempts")
+COLUMNS = ("run", "state", "profile", "cluster", "owner", "tags", "age", "step", "attempts", "why")
+LEFT_OUT = ("tags", "owner", "cluster", "profile", "age", "attempts")
+FOUND_BY = ("owner", "tags")
+"""Left out where no run has any."""
 FURNITURE_LINES = 4
 """Of a screen: headings, a blank line, the number of runs, the prompt."""
 
@@ -50,6 +66,8 @@ def train(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
     cluster: ClusterName = "",
     overrides: Set = None,
     mode: Annotated[str, typer.Option("--mode", help="observe, ask or act; outranks the recovery profile.")] = "",
+    tags: Tags = None,
+    owner: Owner = "",
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as a driver has it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and print what would be sent.")] = False,
     as_json: AsJson = False,
@@ -58,7 +76,7 @@ def train(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
 
     Example: primus train demo --name demo-1 --set steps=100
     """
-    options = TrainOptions(profile, name, cluster, tuple(overrides or ()), mode)
+    options = TrainOptions(profile, name, cluster, tuple(overrides or ()), mode, tuple(tags or ()), owner)
     return train_run(
         _request(options), lambda run: same_again(options, run), detach=detach, dry_run=dry_run, as_json=as_json
     )
@@ -151,13 +169,17 @@ def show_status(
 
 
 @app.command()
-def runs(
+def runs(  # noqa: PLR0913, PLR0917 - each is a filter
     words: Annotated[list[str] | None, typer.Argument(help="Nothing, or rm and names of ended runs.")] = None,
     state: Annotated[str, typer.Option("--state", help="Only in these states, e.g. running,recovering.")] = "",
     since: Annotated[str, typer.Option("--since", help="That lived later: 2026-01-31T12:00, or 6h, 7d ago.")] = "",
     limit: Annotated[
         int | None, typer.Option("--limit", min=0, max=MOST, help="The newest so many; 0: all. Else a screenful.")
     ] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", help="Only with this tag, as name=value; repeated: with each of them.")
+    ] = None,
+    owner: Annotated[str, typer.Option("--owner", help="Only of this owner; me: yours.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With rm: say what would go.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -169,14 +191,15 @@ def runs(
     if words:
         from deployments.cli.housekeeping import remove_runs
 
-        if words[0] != "rm" or len(words) < 2 or state or since or limit is not None:
+        if words[0] != "rm" or len(words) < 2 or state or since or tags or owner or limit is not None:
             raise ProfileError(
                 "RUN", f"say rm and names of ended runs, or nothing; got {' '.join(words)} (and no filter)"
             )
         return remove_runs(words[1:], dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise ProfileError("--dry-run", "goes with rm: primus runs rm RUN --dry-run")
-    return list_runs(state, since, limit, as_json=as_json)
+    mine = owner_of(own_user()) if owner == "me" else owner
+    return list_runs(state, since, limit, owner=mine, tags=named_tags(tags), as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -188,12 +211,15 @@ class TrainOptions:
     cluster: str
     overrides: tuple[str, ...]
     mode: str
+    tags: tuple[str, ...] = ()
+    owner: str = ""
 
 
 def _request(options: TrainOptions) -> TrainRequest:
     asked = {"profile": options.profile, "name": options.name, "cluster": options.cluster}
-    chosen = {"mode": options.mode} if options.mode else {}
-    return asked_for(TrainRequest, asked | chosen | {"overrides": list(options.overrides)})
+    chosen: dict[str, Any] = {"mode": options.mode} if options.mode else {}
+    chosen |= {"tags": named_tags(options.tags), "owner": options.owner, "overrides": list(options.overrides)}
+    return asked_for(TrainRequest, asked | chosen)
 
 
 def train_run(
@@ -253,12 +279,18 @@ def _is_driven(run: str, settings: Settings, ledger: Ledger) -> bool:
     return driver_of(run, ledger.lease(run), settings.home, _now()).alive
 
 
+def finding_words(tags: Sequence[str], owner: str) -> list[str]:
+    """The flags by which a run is given tags and owner."""
+    return [word for tag in tags for word in ("--tag", tag)] + (["--owner", owner] if owner else [])
+
+
 def same_again(options: TrainOptions, run: str) -> str:
     """The command that continues this run, with the same overrides and mode: others would be refused."""
     cluster = ("--cluster", options.cluster) if options.cluster else ()
     changes = [word for change in options.overrides for word in ("--set", change)]
     mode = ("--mode", options.mode) if options.mode else ()
-    return shlex.join(["primus", "train", options.profile, "--name", run, *cluster, *changes, *mode])
+    found_by = finding_words(options.tags, options.owner)
+    return shlex.join(["primus", "train", options.profile, "--name", run, *cluster, *changes, *mode, *found_by])
 
 
 def _now() -> float:
@@ -344,7 +376,9 @@ def _ensure_driver(run: str, settings: Settings, ledger: Ledger) -> None:
         prepare_driver(settings.home, ensure_console(settings.home)).drive(run)
 
 
-def list_runs(states: str, since: str, limit: int | None, *, as_json: bool) -> int:
+def list_runs(
+    states: str, since: str, limit: int | None, *, owner: str = "", tags: Mapping[str, str] | None = None, as_json: bool
+) -> int:
     """Runs, the newest last; at a terminal as many as it holds, else all.
 
     Raises:
@@ -355,16 +389,17 @@ def list_runs(states: str, since: str, limit: int | None, *, as_json: bool) -> i
     now, screen = time.time(), 0 if as_json else max(0, terminal_lines() - FURNITURE_LINES)
     most = screen if limit is None else limit
     ledger = open_ledger()
-    lines = ledger.run_lines(wanted, since_seconds(since, now), most + 1 if most else 0)
+    lines = ledger.run_lines(wanted, since_seconds(since, now), most + 1 if most else 0, owner=owner, tags=tags)
     older = max(0, len(lines) - most) if most else 0
     lines = lines[older:]
     if as_json:
         out_json([document(line) for line in lines])
     elif not lines:
-        out("no runs yet" if not (states or since) else "no such run")
+        out("no runs yet" if not (states or since or owner or tags) else "no such run")
     else:
         rows = [row(line, now) for line in lines]
-        out(fitted(rows, COLUMNS, terminal_columns(), giving="why", dropped=LEFT_OUT))
+        said = [name for name in COLUMNS if name not in FOUND_BY or any(one[name] for one in rows)]
+        out(fitted(rows, said, terminal_columns(), giving="why", dropped=LEFT_OUT))
         out("\n" + headline(lines, more=bool(older)))
         tell_pause(ledger)
     return GOOD

@@ -19,6 +19,7 @@ from flows.decisions.views.status import (
     said_by,
     status_of,
     step_words,
+    tag_words,
     troubles_of,
 )
 from profiles.errors import PrimusError
@@ -89,6 +90,9 @@ def status_text(document: Json) -> str:
         + document["automation"]
         + (f" ({document['paused_why']})" if document["paused_why"] else ""),
     ]
+    if document["owner"] or document["tags"]:
+        tags = f", tags {tag_words(document['tags'])}" if document["tags"] else ""
+        lines[-1] += f", owner {document['owner'] or 'not known'}{tags}"
     if document["driver_end"]:
         lines += [document["driver_end"], f"when that is mended, go on: primus resume {document['run']}"]
     lines += sentences(document)

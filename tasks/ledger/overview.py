@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -49,7 +49,7 @@ from workflows.model.runs import (
 
 _ENDED = tuple(state.value for state in FINISHED)
 
-_RUN_COLUMNS = ("name", "state", "why", "profile", "cluster", "created_at", "ended_at", "paused")
+_RUN_COLUMNS = ("name", "state", "why", "profile", "cluster", "created_at", "ended_at", "paused", "owner", "tags")
 """Without the resolved profile: kilobytes that nobody reads here."""
 
 _RUN = ("name", "cluster", "state", "created_at", "ended_at")
@@ -62,23 +62,37 @@ FELL = "throughput-fell"
 class OverviewLedger(LedgerPart):
     """What stands where, over all runs and nodes, now and in a window of time."""
 
-    def run_lines(self, states: Sequence[RunState] = (), since: float = 0.0, limit: int = 0) -> list[RunLine]:
+    def run_lines(
+        self,
+        states: Sequence[RunState] = (),
+        since: float = 0.0,
+        limit: int = 0,
+        *,
+        owner: str = "",
+        tags: Mapping[str, str] | None = None,
+    ) -> list[RunLine]:
         """Runs, the newest last.
 
-        In one of these states (empty: in any), that lived at `since` (Unix seconds) or later; the newest `limit` of
-        them (0: all).
+        In one of these states (empty: in any), that lived at `since` (Unix seconds) or later, of this owner (empty: of
+        anybody), with all of these tags; the newest `limit` of them (0: all).
         """
         wanted: list[ColumnElement[bool]] = []
         if states:
             wanted.append(RUNS.c.state.in_([state.value for state in states]))
         if since:
             wanted.append(or_(RUNS.c.ended_at.is_(None), RUNS.c.ended_at >= since))
+        if owner:
+            wanted.append(RUNS.c.owner == owner)
+        asked = set((tags or {}).items())
         chosen = select(*(RUNS.c[name] for name in _RUN_COLUMNS)).where(*wanted)
         chosen = chosen.order_by(RUNS.c.created_at.desc(), RUNS.c.name.desc())
-        query = _with_newest_attempt(chosen.limit(limit) if limit else chosen)
+        # Tags are one text, which the database does not look into: so the newest of them are counted here.
+        query = _with_newest_attempt(chosen.limit(limit) if limit and not asked else chosen)
         with self.database.reading() as transaction:
             rows = transaction.connection.execute(query).all()
-        return [RunLine(row[0], RunState(row[1]), *row[2:]) for row in reversed(rows)]
+        lines = [_run_line(*row) for row in reversed(rows)]
+        found = [line for line in lines if asked <= set(line.tags.items())]
+        return found[-limit:] if limit else found
 
     def run_names(self) -> list[str]:
         """Names of all runs, oldest first."""
@@ -217,6 +231,12 @@ class OverviewLedger(LedgerPart):
             if fresh:
                 transaction.note("throughput", f"{run}/{attempt}", why, json.dumps(data))
         return fresh
+
+
+def _run_line(name: str, state: str, *others: Any) -> RunLine:
+    told = [*others]
+    told[_RUN_COLUMNS.index("tags") - 2] = json.loads(told[_RUN_COLUMNS.index("tags") - 2])
+    return RunLine(name, RunState(state), *told)
 
 
 def _with_newest_attempt(chosen: Select[Any]) -> Select[Any]:

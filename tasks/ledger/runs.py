@@ -107,6 +107,22 @@ class RunLedger(LedgerPart):
             transaction.note("mode", run, why or f"mode {mode.value}", f'{{"mode":"{mode.value}"}}')
             return record
 
+    def set_tags(self, run: str, owner: str, tags: Mapping[str, str], *, by: Actor = UNVERIFIED) -> RunRecord:
+        """Whose the run is from now on ("": as before), and these tags over those that it has.
+
+        Raises:
+            NotFound.
+        """
+        with self.database.writing(run, by=by) as transaction:
+            before = get(transaction, RUNS, RunRecord, {"name": run}, "run", lock=True)
+            changes = {"owner": owner or before.owner, "tags": {**before.tags, **tags}}
+            if changes == {"owner": before.owner, "tags": before.tags}:
+                return before
+            record = change(transaction, RUNS, RunRecord, {"name": run}, "run", changes, noted=False)
+            words = [f"owner {record.owner}", *(f"{name}={value}" for name, value in record.tags.items())]
+            transaction.note(ACT, "tags", ", ".join(words))
+            return record
+
     def resume_run(self, run: str, why: str, now: float, *, by: Actor = UNVERIFIED) -> RunRecord:
         """Let an ended run go on with the same history; open requests to stop it are done with.
 

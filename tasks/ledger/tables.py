@@ -88,7 +88,7 @@ def packed(name: str) -> Column[bytes]:
     return Column(name, LargeBinary, nullable=False)
 
 
-SCHEMA = "0015"  # the migration that METADATA is equal to
+SCHEMA = "0016"  # the migration that METADATA is equal to
 
 RUNS = Table(
     "runs",
@@ -107,6 +107,8 @@ RUNS = Table(
     maybe_time("resumed_at"),
     text("waits_for"),
     flag("goes_on"),
+    text("owner"),
+    text("tags"),
     text("resolved"),
 )
 

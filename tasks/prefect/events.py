@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -158,6 +158,13 @@ class ConsoleServer:
     def close(self) -> None:
         """Give the connection back."""
         self.client.__exit__(None, None, None)
+
+    def tag(self, flow_run: str, tags: Iterable[str], instead: Collection[str]) -> None:
+        """Tags of a flow run beside those that it has, in place of others."""
+        with reached():
+            known = self.client.read_flow_run(UUID(flow_run)).tags
+            kept = {tag for tag in known if tag not in instead}
+            self.client.update_flow_run(UUID(flow_run), tags=sorted({*kept, *tags}))
 
     def form(self, deployment: str) -> str:
         """Address of the form that starts a deployment (`approve/<cluster>`); "" where it is not served."""

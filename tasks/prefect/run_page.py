@@ -110,6 +110,8 @@ class RunPages:
         self._form: str | None = None
         self._standing = ("Running", "")
         """Name and message of the flow run's state, as written last."""
+        self._tags: frozenset[str] = frozenset()
+        """People's own words that the flow run carries as tags, as written last."""
         self._complained = False
         self._told: set[str] | None = None
 
@@ -160,6 +162,7 @@ class RunPages:
         form = self._form or ""
         self._write(self._writer.page(PageGround(story, self._steps.by_attempt, now, self._steps.all, links, form)))
         self._stand(story)
+        self._tag(story)
         self._version = version
 
     def _stand(self, story: Story) -> None:
@@ -175,6 +178,15 @@ class RunPages:
             with patience():
                 self._open().stand(self._flow_run, name, why)
             self._standing = name, why
+
+    def _tag(self, story: Story) -> None:
+        """What people find the run by in the ledger they find it by on the server."""
+        owner, tags = story.run.owner, story.run.tags
+        wanted = frozenset(([f"owner={owner}"] if owner else []) + [f"{name}={value}" for name, value in tags.items()])
+        if self._flow_run and wanted != self._tags:
+            with patience():
+                self._open().tag(self._flow_run, wanted, self._tags - wanted)
+            self._tags = wanted
 
     def _open(self) -> ConsoleServer:
         self._server = self._server or open_console()

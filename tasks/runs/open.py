@@ -15,7 +15,7 @@ from profiles.loading.validation import explained
 from profiles.request import TrainRequest
 from profiles.resolve import Resolved, differences, digest
 from profiles.run import RunProfile
-from profiles.vocabulary import RunState
+from profiles.vocabulary import KnownBy, RunState
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings, localised, make_own_storage
 from workflows.labels import run_directory
@@ -49,6 +49,11 @@ def free_name(ledger: Ledger, profile: RunProfile) -> str:
     return f"{stem}-{max(numbers, default=0) + 1}"
 
 
+def owner_of(by: Actor | None) -> str:
+    """Whose a run is that somebody asks for without naming anybody: his own, on whichever machine he does."""
+    return by.name.partition("@")[0] if by and by.known_by is not KnownBy.SERVER_PASSWORD else ""
+
+
 def open_run(
     request: TrainRequest, settings: Settings, ledger: Ledger, now: float, by: Actor | None = None
 ) -> RunRecord:
@@ -71,6 +76,8 @@ def open_run(
         cluster=resolved.cluster.name,
         mode=request.mode or resolved.run.recovery.mode,
         created_at=now,
+        owner=request.owner or owner_of(by),
+        tags=dict(request.tags),
     )
     stored = ledger.open_run(record, by)
     if stored.digest != record.digest:
@@ -81,6 +88,8 @@ def open_run(
         )
     if request.mode is not None and request.mode is not stored.mode:
         ledger.set_mode(record.name, request.mode, by=by or UNVERIFIED)
+    if request.owner or request.tags:
+        ledger.set_tags(record.name, request.owner, request.tags, by=by or UNVERIFIED)
     return ledger.run(record.name) or stored
 
 

@@ -57,7 +57,10 @@ def submit_attempt(resolved: Resolved, attempt: AttemptRecord) -> float:
     """
     here = world()
     refuse_foreign(current().get("Secret", labels.secret_name(attempt.run, attempt.number)), our_ledger())
-    make_or_adopt(current(), attempt, plan_of(resolved, attempt, here.fencing, our_ledger()))
+    plan = plan_of(resolved, attempt, here.fencing, our_ledger())
+    run = here.ledger.run(attempt.run)
+    marks = labels.of_people(run.owner, run.tags) if run else {}
+    make_or_adopt(current(), attempt, replace(plan, marks=marks))
     return here.now()
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +29,7 @@ from tasks.node_tests.links import Asked
 from tasks.node_tests.links import plans_of as links_plans_of
 from tasks.node_tests.preflight import Wanted, plan_of
 from tests.support.cases.yaml_files import DUMPER, read_all_yaml, read_yaml
+from workflows import labels
 from workflows.attempt.examination import examination_workflow, post_flight_workflow
 from workflows.attempt.plan import AttemptPlan
 from workflows.attempt.training import FORMS, gang, manifests
@@ -238,6 +240,29 @@ def test_every_shipped_profile_passes_every_rule(name: str) -> None:
 def test_every_shipped_profile_passes_every_rule_in_every_form(name: str, form: str) -> None:
     plan = plans()[name]
     assert [finding for one in gang(plan, form) for finding in lint(one, plan)] == []
+
+
+def test_people_s_own_words_are_labels_of_workflow_gang_and_pods_and_of_no_selector() -> None:
+    plain = plans()["demo-on-kubernetes-cpu"]
+    words = labels.of_people("ada", {"team": "vision", "long": ""})
+    assert words == {
+        f"{labels.PREFIX}/owner": "ada",
+        f"tags.{labels.PREFIX}/team": "vision",
+        f"tags.{labels.PREFIX}/long": "",
+    }
+    assert labels.of_people(r"CORP\ada", {}) == {}, "no label can say this"
+    plan = replace(plain, marks=words)
+    sent = manifests(plan)
+    assert [finding for one in sent for finding in lint(one, plan)] == []
+    for one in sent:
+        assert one["kind"] != "Workflow" or words.items() <= one["metadata"]["labels"].items()
+    [gang_of_pods] = gang(plan, "jobset")
+    assert words.items() <= gang_of_pods["metadata"]["labels"].items()
+    for job in gang_of_pods["spec"]["replicatedJobs"]:
+        assert words.items() <= job["template"]["spec"]["template"]["metadata"]["labels"].items()
+    text = json.dumps(gang(plan, "pytorchjob"))
+    assert '"selector": {"primus-flows.io/run"' in text
+    assert "vision" not in text.partition('"selector": {')[2].partition("}")[0]
 
 
 @pytest.mark.parametrize("name", sorted(plans()))

@@ -63,7 +63,7 @@ def metadata(plan: AttemptPlan, name: str = "", role: str = "") -> Part:
     return {
         "name": name or plan.name,
         "namespace": plan.namespace,
-        "labels": labels.labels(plan.run, plan.attempt, PIPELINE, role),
+        "labels": {**plan.marks, **labels.labels(plan.run, plan.attempt, PIPELINE, role)},
         "annotations": ownership.marks(plan.fencing, plan.ledger),
     }
 
@@ -97,7 +97,10 @@ def role_pod(plan: AttemptPlan, role: Role, holder: Holder) -> Part:
         "containers": [_rank_container(plan, role, holder)],
     }
     return {
-        "metadata": {"labels": pod_labels(plan, role.name), **optional("annotations", _topology(plan, role))},
+        "metadata": {
+            "labels": {**plan.marks, **pod_labels(plan, role.name)},
+            **optional("annotations", _topology(plan, role)),
+        },
         "spec": spec,
     }
 
@@ -131,7 +134,7 @@ def coordinator_pod(plan: AttemptPlan) -> Part:
         "volumes": [*pods.storage_volumes(cluster), _token(plan)],
         "containers": [container],
     }
-    return {"metadata": {"labels": pod_labels(plan, name)}, "spec": spec}
+    return {"metadata": {"labels": {**plan.marks, **pod_labels(plan, name)}}, "spec": spec}
 
 
 def pod_labels(plan: AttemptPlan, role: str) -> dict[str, str]:

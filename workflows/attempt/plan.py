@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from profiles.cluster import Pool
 from profiles.resolve import Resolved
@@ -37,6 +38,8 @@ class AttemptPlan:
     ledger: str = ""
     """Identity of the ledger that the run stands in: its objects and its folder are kept from other ledgers by it.
     Empty: nobody's, as printed manifests are."""
+    marks: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Labels of people's own on the workflow, the JobSet and their pods."""
     returns: bool = False
     """It answers a failure: in the queue it keeps the run's place, where the cluster has a priority for that."""
     lasts_seconds: int = 0

@@ -58,7 +58,7 @@ def workflow(plan: AttemptPlan, name: str, pipeline: str, deadline_seconds: int)
     `deadline_seconds` is what the longest chain of steps may take; a margin for the engine is added.
     """
     cluster = plan.resolved.cluster
-    marks = labels.labels(plan.run, plan.attempt, pipeline)
+    marks = {**plan.marks, **labels.labels(plan.run, plan.attempt, pipeline)}
     volumes = [*pods.storage_volumes(cluster), pods.empty_volume(commands.OUTPUTS_VOLUME)]
     return Workflow(
         name=name,

@@ -123,6 +123,10 @@ class RunRecord:
     """What its driver waits for, while training is left alone: a neighbour or the coordinator does not answer."""
     goes_on: bool = False
     """The ranks' own logs say meanwhile that training goes on."""
+    owner: str = ""
+    """Whose it is: who asked for it, unless he named somebody else. A word to find it by, no proof; "": not known."""
+    tags: Json = field(default_factory=lambda: {})
+    """People's own words to find it by, text by text."""
 
     @property
     def reason(self) -> str:

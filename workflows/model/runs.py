@@ -223,6 +223,8 @@ class RunLine:
     ended_at: float | None = None
     paused: bool = False
     """This run by itself; everything may be paused as well."""
+    owner: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
     attempts: int = 0
     step: int | None = None
     """The last step of the newest attempt."""

@@ -72,6 +72,8 @@ def status_of(story: Story, resolved: Resolved, around: Surroundings) -> Json:
         "mode": str(run.mode),
         "profile": run.profile,
         "cluster": run.cluster,
+        "owner": run.owner,
+        "tags": dict(run.tags),
         "driver": _driver(story, around.driver),
         "driver_end": "" if run.state in FINISHED else around.driver.told_end(story.lease),
         "step": step,
@@ -281,6 +283,8 @@ def document(line: RunLine) -> Json:
         "state": str(line.state),
         "profile": line.profile,
         "cluster": line.cluster,
+        "owner": line.owner,
+        "tags": dict(line.tags),
         "step": line.step,
         "loss": line.loss,
         "attempts": line.attempts,
@@ -299,11 +303,18 @@ def row(line: RunLine, now: float) -> Json:
         "state": f"{line.state} (paused)" if line.paused and line.state not in FINISHED else str(line.state),
         "profile": line.profile,
         "cluster": line.cluster,
+        "owner": line.owner,
+        "tags": tag_words(line.tags),
         "age": age(now - line.created_at),
         "step": line.step,
         "attempts": line.attempts,
         "why": line.why,
     }
+
+
+def tag_words(tags: Mapping[str, str]) -> str:
+    """Tags as people give them, `team=vision,long=`."""
+    return ",".join(f"{name}={value}" for name, value in tags.items())
 
 
 def headline(lines: Sequence[RunLine], *, more: bool) -> str:

@@ -140,6 +140,7 @@ ACTS: list[tuple[str, str, str]] = [
     ("train demo --name night --detach", RUN, "act train"),
     ("train demo --name new --detach", "new", "run new"),
     ("run --name quick --set roles.trainer.working_directory= --detach -- true", "quick", "run quick"),
+    ("train demo --name night --tag team=vision --detach", RUN, "act tags"),
     ("train demo --name night --mode observe --detach", RUN, "mode night"),
     ("stop night --why enough", RUN, "request "),
     ("resume night --detach", RUN, "act resume"),
@@ -445,3 +446,27 @@ def test_an_answer_that_comes_too_late_is_not_its_persons_expiry(ledger: Ledger)
     with pytest.raises(Conflict, match="expired already"):
         ledger.answer("late", True, a_person(), "yes", 3.0)
     assert [item.by for item in ledger.history() if item.subject == "late"] == [None, None]
+
+
+def test_a_run_is_of_who_asked_for_it_and_found_by_what_he_calls_it(say: Say, world: None, ledger: Ledger) -> None:
+    def printed(line: str) -> str:
+        return say(*line.split())[1]
+
+    def found(filters: str) -> list[str]:
+        return [one["run"] for one in json.loads(printed(f"runs --json {filters}"))]
+
+    mine = ME.name.partition("@")[0]
+    printed("train demo --name mine --tag team=vision --tag long= --detach")
+    printed("train demo --name his --owner bob --tag team=vision --detach")
+    assert found("--owner me") == found(f"--owner {mine}") == ["mine"]
+    assert found("--tag team=vision") == ["mine", "his"]
+    assert found("--tag team=vision --tag long= --owner bob") == []
+    assert found("--owner bob") == ["his"]
+    kept = ledger.story("mine").run
+    assert (kept.owner, kept.tags) == (mine, {"team": "vision", "long": ""})
+    assert f"owner {mine}, tags team=vision,long=" in printed("status mine")
+    assert "team=vision" in printed("runs")
+    printed("train demo --name his --tag team=nlp --detach")
+    changed = ledger.story("his")
+    assert (changed.run.owner, changed.run.tags) == ("bob", {"team": "nlp"}), "words change, the run is the same"
+    assert changed.acts[-1].by == ME

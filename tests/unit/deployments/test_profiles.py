@@ -26,6 +26,7 @@ from profiles.request import TrainRequest
 from tasks.runs.open import resolve_request
 from tasks.settings import Settings
 
+FLAGS = "--mode ask --tag team=vision --owner bob"
 SHELL = r"""--checkpoints 'out/m-{step}.pt' --resume '--from {resume_from}' --progress 'step (?P<step>\d+)' --nodes 2"""
 
 
@@ -66,8 +67,7 @@ def settings() -> Settings:
 
 def test_a_command_alone_is_a_request_with_a_whole_profile(asked: list[Any], folder: Path) -> None:
     assert (
-        primus(f"run {SHELL} --mode ask --set roles.trainer.environment.LR=3 -- torchrun train.py --seed 5 --json")
-        == GOOD
+        primus(f"run {SHELL} {FLAGS} --set roles.trainer.environment.LR=3 -- torchrun train.py --seed 5 --json") == GOOD
     )
     request, again, notes = asked
     resolved = resolve_request(request, settings())

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from deployments.cli.app import app
+from deployments.cli.app import app, named_tags
 from deployments.cli.main import main, refuse_no_words
 from deployments.cli.train import TrainOptions, same_again
 from deployments.cli.workflow import RunOptions, run_again
@@ -50,7 +50,7 @@ NO_NUMBERS = ("nan", "inf", "-inf", "", "typo", "1e400", "9" * 40, "٣")
 CHOICES = {
     "--state", "--since", "--cluster", "--mode", "--rank", "--suite", "--depth", "--launcher", "--trial", "--nodes",
     "--only", "--by", "--class", "--run", "--fault", "--as", "--part", "--interval", "--deep-interval", "--checks",
-    "--peers", "--like", "--progress",
+    "--peers", "--like", "--progress", "--tag",
 }  # fmt: skip
 FREE = {
     "--why": "a person's words", "--set": "by the profile's fields", "--name": "by the pattern of names",
@@ -58,6 +58,7 @@ FREE = {
     "--step": "by the workflow", "--address": "bound, or refused by the system", "--node": "a name that is given",
     "--context": "of the kubeconfig", "--namespace": "of the cluster", "--storage": "by the cluster",
     "--block": "of the server", "--checkpoints": "any path", "--resume": "by the program", "--image": "by the cluster",
+    "--owner": "by the pattern of users' names",
 }  # fmt: skip
 """Options whose words nobody can know beforehand, and who checks them."""
 NEEDED = {
@@ -144,12 +145,12 @@ def test_an_empty_word_is_refused(words: list[str], field: str) -> None:
     "odd", ["a b", "it's", 'a "b" c', "$(rm -rf x)", "a;b", "*", "a\nb", "\\", "é", "#", "~/x", "a=b c"]
 )
 def test_a_command_that_is_shown_can_be_pasted(odd: str) -> None:
-    trained = TrainOptions(f"./{odd}.yaml", "", odd, (f"trainer.note={odd}", "steps=3"), "ask")
+    trained = TrainOptions(f"./{odd}.yaml", "", odd, (f"trainer.note={odd}", "steps=3"), "ask", ("a=1", "b="), odd)
     words = shlex.split(same_again(trained, "demo-1"))
     read = COMMANDS["train",].make_context("train", words[2:]).params
     assert words[:2] == ["primus", "train"]
     watched = {"name": "demo-1", "detach": False, "dry_run": False, "as_json": False}
-    assert read | {"overrides": tuple(read["overrides"])} == asdict(trained) | watched
+    assert read | {"overrides": tuple(read["overrides"])} == asdict(trained) | {"tags": ["a=1", "b="]} | watched
     sent = RunOptions(f"./{odd}.yaml", odd, (f"message={odd}", "n=1"), "", False)
     words = shlex.split(run_again(sent, "w-1"))
     read = COMMANDS["workflow", "run"].make_context("run", words[3:]).params
@@ -165,6 +166,25 @@ def test_what_lets_a_resting_run_act_needs_nothing_but_its_name() -> None:
     assert words[:2] == ["primus", "resume"]
     read = COMMANDS["resume",].make_context("resume", words[2:]).params
     assert (read["run"], read["mode"]) == (resting.story.run.name, "act")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["team"], "must be written as name=value"),
+        (["=x"], "'' must be at most 63 letters"),
+        (["a b=x"], "'a b' must be"),
+        (["team=ü"], "'ü' must be"),
+        (["team=" + "x" * 64], "must be at most 63"),
+        (["my/team=x"], "'my/team' must be"),
+        (["team=-x"], "'-x' must be"),
+        (["a=1", "a=2"], "a is given twice: 1 and 2"),
+    ],
+)
+def test_a_tag_that_could_be_no_label_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(ProfileError, match=f"^--tag: .*{said}"):
+        named_tags(words)
+    assert named_tags(["a=1", "b=", "a=1", "c.d_E-f=v1.2"]) == {"a": "1", "b": "", "c.d_E-f": "v1.2"}
 
 
 def test_it_says_its_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,8 @@ def test_a_question_with_its_age_and_the_commands_that_answer_it() -> None:
     assert approvals.approval_document(line, 500.0)["seconds_left"] == 0.0
 
 
-LINE = RunLine("r", RUNNING, "trains", "demo", "local", 100.0, attempts=2, step=40)
+TAGS = {"team": "vision", "long": ""}
+LINE = RunLine("r", RUNNING, "trains", "demo", "local", 100.0, attempts=2, step=40, owner="ada", tags=TAGS)
 
 
 def test_a_run_in_one_line() -> None:
@@ -116,6 +117,8 @@ def test_a_run_in_one_line() -> None:
         "state": "running",
         "profile": "demo",
         "cluster": "local",
+        "owner": "ada",
+        "tags": "team=vision,long=",
         "age": "5.0 min",
         "step": 40,
         "attempts": 2,

@@ -55,6 +55,16 @@ def test_runs_are_filtered_and_the_newest_are_kept(ledger: Ledger) -> None:
     assert names(states=(RunState.RUNNING,)) == ["r1", "r3"]
     assert names(states=(RunState.RUNNING, RunState.FAILED), limit=2) == ["r2", "r3"]
     assert names(since=1101.0) == ["r1", "r2", "r3"], "r0 had ended before"
+    for run, owner, tags in (("r0", "ada", {"team": "a_b"}), ("r2", "ada", {"team": "a_b", "x": ""}), ("r3", "bo", {})):
+        ledger.set_tags(run, owner, tags)
+    assert names(owner="ada") == ["r0", "r2"]
+    assert names(owner="Ada") == names(owner="bo", tags={"team": "a_b"}) == names(tags={"team": "aXb"}) == []
+    assert names(tags={"team": "a_b"}) == ["r0", "r2"]
+    assert names(tags={"team": "a_b"}, limit=1) == names(tags={"team": "a_b", "x": ""}) == ["r2"]
+    assert [(line.owner, line.tags) for line in ledger.run_lines(limit=2)] == [
+        ("ada", {"team": "a_b", "x": ""}),
+        ("bo", {}),
+    ]
 
 
 def test_incidents_tell_what_their_stories_tell(ledger: Ledger) -> None:

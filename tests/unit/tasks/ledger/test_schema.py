@@ -129,6 +129,7 @@ def test_a_ledger_of_0013_is_brought_up_and_says_what_its_runs_wait_for(
         "steps": ("", False, "attempt 1 makes progress"),
         "unheard": ("rank 0 is at step 9", True, "up"),
     }
+    assert {(run.owner, tuple(run.tags)) for run in runs.values()} == {("", ())}
     assert ledger.identity() == "the-same"
     with ledger.database.reading() as transaction:
         context = MigrationContext.configure(transaction.connection, opts={"compare_type": True})

@@ -114,6 +114,28 @@ def test_a_run_that_waits_for_a_person_is_not_shown_as_any_other_that_runs(prefe
     assert names == ["Running", WAITING_NAME, "Running", PAUSED_NAME]
 
 
+def test_a_flow_run_carries_the_words_by_which_people_find_the_run(prefect_server: str, own: Ledger) -> None:
+    run = f"r-{uuid4().hex[:8]}"
+    driven(own, run)
+    writer = Writer(lambda ground: page_of(RESOLVED, ground), moments, StepTimes)
+    seen: list[list[str]] = []
+
+    @flow
+    async def tagged() -> None:
+        pages = RunPages(own, run, str(flow_run.id), writer)
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(str(flow_run.id)), tags=[f"run:{run}"])
+            for owner, tags in (("ada", {"team": "vision"}), ("", {"team": "nlp", "long": ""}), ("", {})):
+                own.set_tags(run, owner, tags)
+                pages.update(lambda text: None)
+                seen.append(sorted(client.read_flow_run(UUID(str(flow_run.id))).tags))
+        pages.close()
+
+    asyncio.run(tagged())  # pyright: ignore[reportUnknownArgumentType]
+    after = ["long=", "owner=ada", f"run:{run}", "team=nlp"]
+    assert seen == [["owner=ada", f"run:{run}", "team=vision"], after, after]
+
+
 def test_a_driver_that_comes_back_goes_on_with_the_artifacts_that_are_there(prefect_server: str, own: Ledger) -> None:
     run, identity = f"r-{uuid4().hex[:8]}", ""
     driven(own, run)
