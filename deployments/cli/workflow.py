@@ -251,9 +251,9 @@ class Branch:
 def tree_lines(status: Mapping[str, Any], name: str, now: float) -> list[str]:
     """The workflow and its nodes, a line each."""
     phase = str(status.get("phase") or "Pending")
-    head = f"{MARKS.get(phase, '?')} {name}  {phase}{_seconds(status, now)}{_node_line(status)}"
     root = branches(status.get("nodes") or {}, name)
-    lines = [head]
+    said = _node_line(status) or (_node_line(root.node) if root is not None else "")  # a lone pod is the root itself
+    lines = [f"{MARKS.get(phase, '?')} {name}  {phase}{_seconds(status, now)}{said}"]
     if root is not None:
         lines += [f"  {text}" for text in output_lines(root.node)]
         lines += _below(root, now, "")

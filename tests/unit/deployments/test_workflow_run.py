@@ -366,3 +366,12 @@ def test_the_tree_shows_attempts_items_hooks_and_what_runs() -> None:
         "└─✔ d  2.0 s",
     ]
     assert tree_lines({}, "w", 0.0) == ["◷ w  Pending"]
+    lone = {
+        "name": "w",
+        "type": "Pod",
+        "phase": "Pending",
+        "message": 'CreateContainerConfigError: secret "s" not found',
+    }
+    assert tree_lines({"phase": "Running", "nodes": {"w": lone}}, "w", 0.0) == [
+        '● w  Running  CreateContainerConfigError: secret "s" not found'
+    ]
