@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
-from uuid import uuid4
 
 import typer
 
+from deployments.api import ask_to_stop, ensure_driver, opened, prepared, reopened, server, taken
 from deployments.cli.app import (
     MOST,
     AsJson,
@@ -31,25 +31,23 @@ from deployments.cli.app import (
     named_tags,
 )
 from deployments.cli.approvals import open_ledger, tell_pause, who
-from deployments.exit_codes import FAILED, GOOD, UNKNOWN, WRONG_USAGE, goes_on, out, out_json, say
-from deployments.processes.console import ensure_console, warm_up
-from deployments.processes.driver import CLAIM_SECONDS, Driver, driver_of, driver_that_took, prepare_driver
+from deployments.exit_codes import FAILED, GOOD, UNKNOWN, goes_on, out, out_json, say
+from deployments.processes.driver import Driver, driver_of, prepare_driver
 from deployments.screen.live import follow
 from deployments.screen.tables import fitted, terminal_columns, terminal_lines
 from deployments.screen.views import status_document, status_text
 from flows.decisions.text import since_seconds
 from flows.decisions.views.status import document, headline, row
-from profiles.errors import Permanent, ProfileError
+from profiles.errors import ProfileError
 from profiles.loading.validation import asked_for
 from profiles.request import TrainRequest
 from profiles.values import did_you_mean
 from profiles.vocabulary import FINISHED, RunState
 from tasks.ledger.ledger import Ledger
-from tasks.prefect.server import named_server, own_url, server_url
 from tasks.processes import own_user
-from tasks.runs.open import open_run, owner_of, resolve_request
+from tasks.runs.open import owner_of, resolve_request
 from tasks.settings import Settings
-from workflows.model.records import RequestRecord, RunRecord
+from workflows.model.records import RunRecord
 
 COLUMNS = ("run", "state", "profile", "cluster", "owner", "tags", "age", "step", "attempts", "why")
 LEFT_OUT = ("tags", "owner", "cluster", "profile", "age", "attempts")
@@ -94,14 +92,9 @@ def stop_run(run: Run, why: Why = "", *, as_json: AsJson = False) -> int:
     if record.state in FINISHED:
         say(f"{run} has {record.state} already")
         return GOOD
-    if not _is_driven(run, settings, ledger):
-        named_server(settings.home)  # a driver is started: a wrong address is told before the request stands
-    request = RequestRecord(
-        id=f"{run}-stop-{uuid4().hex[:8]}", run=run, kind="stop", at=_now(), why=why or "stopped by a person"
-    )
-    ledger.request(request, who())
+    ask_to_stop(run, why, settings, ledger, who())
     goes_on(f"stopped waiting; {run} is stopped all the same. See it: primus status {run}")
-    _ensure_driver(run, settings, ledger)
+    ensure_driver(run, settings, ledger)
     state = follow(run, settings, ledger)
     if as_json:
         out_json(status_document(run, settings, ledger))
@@ -127,16 +120,7 @@ def resume_run(
     settings = Settings.from_environment(os.environ)
     ledger = Ledger(settings.ledger_url)
     record = ledger.story(run).run
-    if record.state is RunState.SUCCEEDED:
-        say(f"{run} has succeeded; there is nothing to resume")
-        return WRONG_USAGE
-    named_server(settings.home)  # a wrong address is told before the run is opened again
-    if record.state in FINISHED:
-        record = ledger.resume_run(run, why or "resumed by a person", _now(), by=who())
-    elif record.state is RunState.UNKNOWN:
-        raise Permanent(f"{run} is in an unknown state: {record.why}; stop it first: primus stop {run}")
-    else:
-        ledger.act(run, "resume", why or "it had not ended: it goes on as it is", who())
+    record = reopened(record, why, settings, ledger, who())
     if wanted is not None and wanted is not record.mode:
         record = ledger.set_mode(run, wanted, why, by=who())
     again = f"primus resume {run}"
@@ -241,42 +225,16 @@ def train_run(
 
         return render_resolved(resolve_request(request, settings), "dry-run", as_json=as_json)
     ledger = Ledger(settings.ledger_url)
-    driver = _prepared(request, settings, ledger)
-    try:
-        run = open_run(request, settings, ledger, _now(), who())
-    except BaseException:
-        if driver:
-            driver.dismiss()
-        raise
+    driver = prepared(request, settings, ledger, _starts_server)
+    run = opened(request, settings, ledger, driver, who())
     for note in notes:
         say(note)
     return _carry_on(run, settings, ledger, driver, again(run.name), detach=detach, as_json=as_json)
 
 
-def _prepared(request: TrainRequest, settings: Settings, ledger: Ledger) -> Driver | None:
-    """A driver that is being made ready; None where the run needs none.
-
-    The server answers before anything is written down, so that nothing is left pending where it cannot be reached.
-    """
-    known = named_server(settings.home) or own_url(settings.home)
-    if not known:
-        before = ledger.run(request.name) if request.name else None
-        if before is not None and (before.state in FINISHED or _is_driven(before.name, settings, ledger)):
-            return None
-        resolve_request(request, settings)  # no server is started for what is wrong by itself
-        known = _server(settings)
-    return prepare_driver(settings.home, known)
-
-
-def _server(settings: Settings) -> str:
-    if server_url(settings.home) is None:
-        say("starting the Prefect server in the background (once; `primus down` stops it)")
-        goes_on("no run was begun; the Prefect server goes on. Stop it: primus down")
-    return ensure_console(settings.home)
-
-
-def _is_driven(run: str, settings: Settings, ledger: Ledger) -> bool:
-    return driver_of(run, ledger.lease(run), settings.home, _now()).alive
+def _starts_server() -> None:
+    say("starting the Prefect server in the background (once; `primus down` stops it)")
+    goes_on("no run was begun; the Prefect server goes on. Stop it: primus down")
 
 
 def finding_words(tags: Sequence[str], owner: str) -> list[str]:
@@ -293,12 +251,6 @@ def same_again(options: TrainOptions, run: str) -> str:
     return shlex.join(["primus", "train", options.profile, "--name", run, *cluster, *changes, *mode, *found_by])
 
 
-def _now() -> float:
-    import time
-
-    return time.time()
-
-
 def _carry_on(
     run: RunRecord,
     settings: Settings,
@@ -311,7 +263,7 @@ def _carry_on(
 ) -> int:
     """Give the run to a driver unless it has one or has ended; then watch."""
     goes_on(f"{run.name} stands in the ledger and nobody was asked to drive it. Go on: {again}. {_hints(run.name)}")
-    present = driver_of(run.name, ledger.lease(run.name), settings.home, _now())
+    present = driver_of(run.name, ledger.lease(run.name), settings.home, time.time())
     living, where = present.pid, present.host
     if run.state in FINISHED or present.alive:
         if driver:
@@ -333,23 +285,16 @@ def _carry_on(
     return _watch(run.name, settings, ledger, as_json=as_json)
 
 
-def _driven(run: str, settings: Settings, ledger: Ledger, prepared: Driver | None) -> int | None:
+def _driven(run: str, settings: Settings, ledger: Ledger, ready: Driver | None) -> int | None:
     """Pid of the driver that the run was given; None where it has ended, which was told."""
-    driver = prepared or prepare_driver(settings.home, _server(settings))
+    driver = ready or prepare_driver(settings.home, server(settings, _starts_server))
     goes_on(f"{run} was being given to a driver, so it may go on. {_hints(run)}")
     pid = driver.drive(run)
     goes_on(f"stopped watching; the training continues. {_hints(run)}")
-    warm_up(settings.home)
-    seen, took = driver_that_took(run, ledger, settings.home)
-    story = ledger.story(run)
-    if took or story.run.state in FINISHED:
-        return pid
-    if seen.alive:
-        say(f"process {pid} was started for {run} and has not taken it within {CLAIM_SECONDS:g} s")
-        return pid
-    end = seen.told_end(story.lease) or "its driver is gone"
-    say(f"nobody drives {run}: {end}\nits log: {seen.log}\nwhen that is mended, go on: primus resume {run}")
-    return None
+    complaint, lost = taken(run, pid, settings, ledger)
+    if complaint:
+        say(complaint)
+    return None if lost else pid
 
 
 def _watch(run: str, settings: Settings, ledger: Ledger, *, as_json: bool) -> int:
@@ -369,11 +314,6 @@ def _hints(run: str) -> str:
 
 def _at(host: str) -> str:
     return "" if host == socket.gethostname() else f" on {host}"
-
-
-def _ensure_driver(run: str, settings: Settings, ledger: Ledger) -> None:
-    if not _is_driven(run, settings, ledger):
-        prepare_driver(settings.home, ensure_console(settings.home)).drive(run)
 
 
 def list_runs(

@@ -23,6 +23,7 @@ import yaml
 from prefect.client.schemas.objects import CreatedBy, FlowRun
 from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
+from deployments import api
 from deployments.cli import automations, demo, incidents, monitor, train, up, workflow
 from deployments.cli.commands import GROUPS
 from deployments.exit_codes import FAILED, GOOD
@@ -32,7 +33,7 @@ from flows import drill as drill_flow
 from flows import failover as failover_flow
 from flows import preflight as preflight_flow
 from profiles.drill import parse_fault
-from profiles.errors import Conflict
+from profiles.errors import Conflict, NotFound, Unavailable
 from profiles.loading.load import load_cluster
 from profiles.request import TrainRequest
 from profiles.vocabulary import KnownBy, RunState
@@ -97,11 +98,13 @@ def world(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -
     def nothing(*_: Any, **__: Any) -> Any:
         return []
 
-    for module in (train, demo):
+    for module in (api, train, demo):
         monkeypatch.setattr(module, "prepare_driver", lambda *_: SomeDriver())
+    for module in (api, demo):
         monkeypatch.setattr(module, "ensure_console", lambda _: "http://127.0.0.1:9/api")
+    for module in (train, demo):
         monkeypatch.setattr(module, "follow", lambda *_: RunState.SUCCEEDED)
-    monkeypatch.setattr(train, "warm_up", nothing)
+    monkeypatch.setattr(api, "warm_up", nothing)
     monkeypatch.setattr(incidents, "ensure_console", lambda _: "http://127.0.0.1:9/api")
     monkeypatch.setattr(faults, "wait_for", nothing)
     monkeypatch.setattr(faults, "cause", lambda *_: time.time())
@@ -470,3 +473,27 @@ def test_a_run_is_of_who_asked_for_it_and_found_by_what_he_calls_it(say: Say, wo
     changed = ledger.story("his")
     assert (changed.run.owner, changed.run.tags) == ("bob", {"team": "nlp"}), "words change, the run is the same"
     assert changed.acts[-1].by == ME
+
+
+def test_a_program_asks_as_a_person_does(
+    world: None, settings: Settings, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIMUS_HOME", str(settings.home))
+    with pytest.raises(Unavailable, match="nobody drives new: its driver is gone"):
+        api.train(api.TrainRequest(name="new", tags={"a": "b"}))
+    with pytest.raises(Unavailable, match="nobody drives night"):
+        api.resume(RUN, "look again")
+    assert [(act.what, act.by, act.why) for act in ledger.story(RUN).acts][-1] == ("resume", ME, "look again")
+    assert [(run["run"], run["tags"]) for run in api.runs(limit=1)] == [("new", {"a": "b"})]
+    assert api.status("new")["owner"] == ME.name.partition("@")[0]
+    lease = ledger.acquire("new", Driver("elsewhere", 2, 1.0), time.time() - 600.0, lambda _: None)
+    ledger.set_run_state("new", lease.fencing, RunState.FAILED, "its program is broken", time.time())
+    with pytest.raises(Conflict, match=r"new has failed: its program is broken; resume\(\) continues it"):
+        api.train(api.TrainRequest(name="new"))
+    assert api.stop("new") is api.wait("new") is RunState.FAILED
+    ledger.resume_run("new", "mended", time.time())
+    ledger.set_run_state("new", lease.fencing, RunState.SUCCEEDED, "done", time.time())
+    with pytest.raises(Conflict, match="new has succeeded; there is nothing to resume"):
+        api.resume("new")
+    with pytest.raises(NotFound):
+        api.wait("nobody")

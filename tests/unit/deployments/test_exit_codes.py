@@ -13,6 +13,7 @@ from typing import Self, cast
 import pytest
 from pydantic import BaseModel
 
+from deployments import api
 from deployments.cli import train, up
 from deployments.exit_codes import shown
 from profiles.errors import Permanent
@@ -159,12 +160,14 @@ def test_whoever_interrupts_is_told_what_goes_on_and_how_to_stop_it(
 ) -> None:
     open_run(TrainRequest(profile="demo", name="there"), settings, Ledger(settings.ledger_url), 1.0)
     driver, starts = Driven() if during != "drive" else Interrupted(), during == "ensure_console"
-    monkeypatch.setattr(train, "named_server", {settings.home: "" if starts else "http://127.0.0.1:9/api"}.get)
-    monkeypatch.setattr(train, "ensure_console", lambda _: "http://127.0.0.1:9/api")  # no server is left behind
-    monkeypatch.setattr(train, "prepare_driver", driver.prepared)
-    monkeypatch.setattr(train, "warm_up", driver.prepared)
+    monkeypatch.setattr(api, "named_server", {settings.home: "" if starts else "http://127.0.0.1:9/api"}.get)
+    monkeypatch.setattr(api, "ensure_console", lambda _: "http://127.0.0.1:9/api")  # no server is left behind
+    for module in (api, train):
+        monkeypatch.setattr(module, "prepare_driver", driver.prepared)
+    monkeypatch.setattr(api, "warm_up", driver.prepared)
     if during != "drive":
-        monkeypatch.setattr(up if words == "up" else train, during, Interrupted())
+        where = up if words == "up" else train if during in ("follow", "driver_of") else api
+        monkeypatch.setattr(where, during, Interrupted())
     ended = primus_here(*shlex.split(words), environment={"PRIMUS_HOME": str(settings.home)})
     assert ended.returncode == 130, ended.stderr
     for said in says:
