@@ -54,7 +54,7 @@ proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 
 	  [ "$$test$$campaign$$bed" = 000 ] # each is told to its end, whichever fails
 
 golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
-	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden/test_manifests.py tests/unit/workflows/platform/test_workspace.py tests/unit/profiles/test_fields.py tests/unit/decisions/diagnosis/rules/test_rules_page.py tests/unit/workflows/platform/test_health_alerts.py tests/house/test_architecture.py tests/house/test_seconds_page.py
+	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden/test_manifests.py tests/unit/workflows/platform/test_workspace.py tests/unit/profiles/test_fields.py tests/unit/deployments/test_words.py tests/unit/decisions/diagnosis/rules/test_rules_page.py tests/unit/workflows/platform/test_health_alerts.py tests/house/test_architecture.py tests/house/test_seconds_page.py
 
 calibration: $(STAMP) ## Said confidence beside how often it is right, by kind of answer, with the curve that fits unseen logs
 	@$(BIN)/python -m tests.support.cases.calibration

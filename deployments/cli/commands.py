@@ -71,7 +71,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "up": _act("up", "Start server, flow runner and monitor in the background."),
             "down": _act("up", "Stop what `primus up` started; training continues."),
             "init": _of("profiles", "Write a run profile for your program, with comments."),
-            "gc": _act("housekeeping", "Remove what no run needs; --dry-run only says it."),
+            "gc": _act("checkpoints", "Remove what no run needs; --dry-run only says it."),
             "doctor": _of("why", "Whether a cluster is fit for runs, and what to mend."),
             "clusters": Command("", "Cluster profiles; make one from a living cluster."),
             "profiles": Command("", "Shipped profiles, and whether yours is right."),
@@ -79,6 +79,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "lint": _of("lint", "What is wrong with manifests, before anybody runs them."),
             "workflow": Command("", "Run any Argo Workflow, here or on a cluster."),
             "automations": _act("automations", "Whom the Prefect server notifies of what."),
+            "completion": _of("completion", "A script that lets bash, zsh or fish complete words."),
         },
     },
     "profiles": {

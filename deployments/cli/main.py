@@ -23,6 +23,10 @@ NOT_BUILT = {
 def main() -> None:
     """Entry point of `primus`."""
     hold_streams()
+    if sys.argv[1:2] == ["__complete"] and len(sys.argv) > 3:
+        from deployments.screen.candidates import answer
+
+        sys.exit(answer(sys.argv[2], sys.argv[3:]))
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     if words and words[0] in NOT_BUILT:
         say(f"primus {words[0]}: {NOT_BUILT[words[0]]} is not built yet")

@@ -173,7 +173,7 @@ def runs(  # noqa: PLR0913, PLR0917 - each is a filter
     Example: primus runs rm first --dry-run
     """
     if words:
-        from deployments.cli.housekeeping import remove_runs
+        from deployments.cli.checkpoints import remove_runs
 
         if words[0] != "rm" or len(words) < 2 or state or since or tags or owner or limit is not None:
             raise ProfileError(

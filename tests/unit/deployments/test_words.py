@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
@@ -15,17 +21,23 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from deployments.cli.app import app, named_tags
+from deployments.cli.completion import BASH, SCRIPTS, tree
 from deployments.cli.main import main, refuse_no_words
 from deployments.cli.train import TrainOptions, same_again
 from deployments.cli.workflow import RunOptions, run_again
+from deployments.screen import candidates
+from deployments.screen.candidates import TREE, names_of
 from flows.decisions.explain.reasons import Hold
 from flows.decisions.explain.why import explain
 from profiles.errors import NotFound, ProfileError
 from profiles.request import TrainRequest
+from profiles.vocabulary import RunState
 from tasks.ledger.ledger import Ledger
 from tasks.runs.open import open_run
 from tasks.settings import Settings
 from tests.support.builders.why_cases import CASES
+from tests.support.cases.rows import rows
+from tests.support.running.waiting import patience
 
 
 def walk(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -192,3 +204,113 @@ def test_it_says_its_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, capsys.readouterr().out) == (0, f"primus {version('primus-flows')}\n")
+
+
+# What a shell completes.
+
+ROOT = Path(__file__).parents[3]
+UNKNOWN_BEFOREHAND = {"--tag", "--owner", "--since", "--interval", "--deep-interval", "--checks", "--peers"}
+NUMBERS_OF = [parameter for *_, parameter in NUMBERS]
+KNOWN = {"runs": ["demo-2", "demo-1"], "nodes": ["node-0", "node-1"], "approvals": ["demo-1-a1-i1-approval"]}
+
+
+def test_the_tree_of_words_is_the_parsers() -> None:
+    text = json.dumps(tree(), indent=1) + "\n"
+    if os.environ.get("PRIMUS_GOLDEN") == "1":
+        TREE.write_text(text)
+    assert TREE.read_text() == text, "a command changed: make golden"
+
+
+def test_every_choice_has_words_to_choose_from() -> None:
+    found, named = tree(), set[str]()
+    for path, option, parameter in PARAMETERS:
+        node = found
+        for word in path:
+            node = node["commands"][word]
+        named |= {*node["arguments"], *(one.get("kind", "") for one in node["options"].values())}
+        if option in CHOICES - UNKNOWN_BEFOREHAND and parameter not in NUMBERS_OF:
+            assert node["options"][option]["kind"], (path, option)
+    assert named - {""} == found["kinds"].keys()
+
+
+@rows("deployments/completion")
+def test_what_may_stand_at_the_cursor(words: str, found: str, but: str = "", files: bool = False) -> None:
+    *before, current = words.split(" ")
+    seen = candidates.candidates(before, current, json.loads(TREE.read_text()), lambda what: KNOWN[what])
+    assert set(found.split()) <= seen.words.keys(), seen
+    assert not set(but.split()) & seen.words.keys(), seen
+    assert seen.files == files
+    assert found or not seen.words, seen
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> Path:
+    settings = Settings.from_environment({"PRIMUS_HOME": str(tmp_path / "home")})
+    ledger = Ledger(settings.ledger_url)
+    for number, name in enumerate(("demo-1", "demo-2")):
+        open_run(TrainRequest(profile="demo", name=name), settings, ledger, float(number))
+    ledger.close()
+    return settings.home
+
+
+def test_names_come_from_the_ledger_and_none_where_it_does_not_answer(
+    two_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIMUS_HOME", str(two_runs))
+    assert names_of("runs") == ["demo-2", "demo-1"]
+    assert (names_of("nodes"), names_of("approvals")) == ([], [])
+    for broken in (f"sqlite:///{two_runs}/none", f"sqlite:///{two_runs}", "postgresql://nobody@127.0.0.1:9/l", "typo"):
+        monkeypatch.setenv("PRIMUS_LEDGER_URL", broken)
+        assert names_of("runs") == []
+
+
+def completed(shell: str, script: str, two_runs: Path) -> list[str]:
+    (two_runs / "primus").write_text(f'#!/bin/sh\nexec {sys.executable} -m deployments.cli.main "$@"\n')
+    (two_runs / "primus").chmod(0o755)
+    known = {
+        "PATH": f"{two_runs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "PRIMUS_HOME": str(two_runs),
+        "HOME": str(two_runs),
+    }
+    done = subprocess.run([shell, "-c", script], env=known, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("primus sta", ["status"]),
+        ("primus status ", ["demo-2", "demo-1"]),
+        ("primus status demo-2 --js", ["--json"]),
+        ("primus train de", ["demo", "demo-gpus"]),
+        ("primus runs --state=stop", [RunState.STOPPED]),
+        ("primus fleet --only 'state=s", ["schedulable"]),
+        ("primus drill demo-1 --fault lose-n", ["lose-node:"]),
+        ("primus stat 'us", []),
+    ],
+)
+def test_bash_completes(line: str, found: list[str], two_runs: Path) -> None:
+    asks = f"""{BASH}\nCOMP_LINE="$LINE" COMP_POINT=${{#LINE}}; _primus primus; printf '%s\\n' "${{COMPREPLY[@]}}\""""
+    began = time.monotonic()
+    assert completed("bash", f"LINE={json.dumps(line)}\n{asks}", two_runs) == found
+    assert time.monotonic() - began < patience(2.0)
+
+
+def test_each_shell_that_is_here_reads_its_script(two_runs: Path) -> None:
+    checked = [shell for shell in SCRIPTS if shutil.which(shell)]
+    assert "bash" in checked
+    for shell in checked:
+        (two_runs / "script").write_text(SCRIPTS[shell])
+        subprocess.run([shell, "-n", str(two_runs / "script")], check=True)
+    if "fish" in checked:
+        asks = f"source {two_runs}/script; complete -C 'primus status demo-'"
+        assert sorted(completed("fish", asks, two_runs)) == ["demo-1", "demo-2"]
+
+
+def test_nothing_of_weight_is_imported_for_a_key() -> None:
+    heavy = "print(*{'typer', 'pydantic', 'sqlalchemy'} & sys.modules.keys())"
+    command = [sys.executable, "-c", f"import sys; import deployments.screen.candidates; {heavy}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == []
