@@ -170,6 +170,7 @@ Profile = Annotated[str, typer.Argument(help="Shipped profile by name, or a path
 Since = Annotated[str, typer.Option("--since", help="Only later: 2026-01-31T12:00, or 30m, 6h, 7d ago.")]
 MOST = 1_000_000_000
 Limit = Annotated[int, typer.Option("--limit", min=0, max=MOST, help="At most so many, the newest; 0: all.")]
+All = Annotated[bool, typer.Option("--all", help="Also each line of which many are good; else their number.")]
 Only = Annotated[
     list[str] | None,
     typer.Option("--only", help="state=, verdict=, pool=, rack= or node=VALUE[,VALUE], * for any text; repeatable."),

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from deployments.cli.app import AsJson, ClusterName, Only, Why, app
+from deployments.cli.app import All, AsJson, ClusterName, Only, Why, app
 from deployments.cli.approvals import open_ledger, who
 from deployments.cli.fleet import Fleet, chosen, headline, node_row, parse_filters, read_fleet
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json, say
-from deployments.screen.tables import figure, fitted, terminal_columns
+from deployments.screen.tables import figure, fitted, folded, terminal_columns
 from flows.decisions.node_tests.grading.standing import DepthProof
 from flows.decisions.text import age, timestamp
-from flows.decisions.views.fleet import FleetNode
+from flows.decisions.views.fleet import FleetNode, Schedulability
 from flows.decisions.views.status import person_row
 from profiles.errors import NotFound, ProfileError
 from profiles.loading.load import load_cluster
@@ -41,9 +41,12 @@ def nodes(
     only: Only = None,
     drift: Drift = False,
     cluster: ClusterName = "",
+    every: All = False,
     as_json: AsJson = False,
 ) -> int:
     """Each node with its verdict, or everything about one; take one out of service, or give it back.
+
+    Many nodes that pods may go to and that are proven are only counted, unless --all or --only is said.
 
     `cordon` keeps new pods away, what runs there goes on; `release` takes back what we set, nothing else. Both want
     --why. `power-on` puts back what drills broke on a node of the embedded cluster: its power, its cordon, and what our
@@ -59,7 +62,7 @@ def nodes(
             raise ProfileError("--drift", "compares all nodes of a cluster: leave the other words out")
         return show_drift(cluster, as_json=as_json)
 
-    return show_nodes(tuple(words or ()), why, cluster, tuple(only or ()), as_json=as_json)
+    return show_nodes(tuple(words or ()), why, cluster, tuple(only or ()), every=every, as_json=as_json)
 
 
 @app.command("verdict")
@@ -141,7 +144,9 @@ def verdict_row(verdict: VerdictRecord) -> Json:
     }
 
 
-def show_nodes(words: Sequence[str], why: str, cluster: str, filters: Sequence[str], *, as_json: bool) -> int:
+def show_nodes(
+    words: Sequence[str], why: str, cluster: str, filters: Sequence[str], *, every: bool, as_json: bool
+) -> int:
     """`nodes`, `nodes NODE`, `nodes cordon NODE`, `nodes release NODE`, `nodes power-on NODE`.
 
     Raises:
@@ -157,7 +162,7 @@ def show_nodes(words: Sequence[str], why: str, cluster: str, filters: Sequence[s
     if words:
         _show_one(_find(fleet, words[0]), fleet.profile.name, as_json=as_json)
     else:
-        _list(fleet, chosen(fleet, wanted), as_json=as_json)
+        _list(fleet, chosen(fleet, wanted), every=every or bool(wanted), as_json=as_json)
     if fleet.away:
         say(f"{fleet.profile.name} does not answer, this is what the ledger knows: {fleet.away}")
     return UNKNOWN if fleet.away else GOOD
@@ -184,15 +189,22 @@ def _find(fleet: Fleet, name: str) -> FleetNode:
     raise NotFound(f"{where} knows no node {name}: `primus nodes` lists those it knows")
 
 
-def _list(fleet: Fleet, nodes: Sequence[FleetNode], *, as_json: bool) -> None:
+def _list(fleet: Fleet, nodes: Sequence[FleetNode], *, every: bool, as_json: bool) -> None:
     if as_json:
         out_json([node_row(node) for node in nodes])
         return
     now = time.time()
-    rows = [_line(node, now) for node in nodes]
+    shown, count = folded(nodes, _is_good, every=every)
+    rows = [_line(node, now) for node in shown]
     out(headline(fleet.profile.name, nodes, of=len(fleet.nodes)))
     if rows:
         out("\n" + fitted(rows, COLUMNS, terminal_columns(), giving="why", dropped=LEFT_OUT))
+    if count:
+        out(f"\n{count:,} nodes may be used and are proven; --all shows each")
+
+
+def _is_good(node: FleetNode) -> bool:
+    return node.state is Schedulability.SCHEDULABLE and node.word is VerdictWord.PASS and not node.why
 
 
 def _line(node: FleetNode, now: float) -> Mapping[str, Any]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deployments.cli.app import AsJson, ClusterName, app, named_nodes, render_app
+from deployments.cli.app import All, AsJson, ClusterName, app, named_nodes, render_app
 from deployments.cli.approvals import who
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, goes_on, out, out_json, say
-from deployments.screen.tables import fitted, rows_of, terminal_columns
+from deployments.screen.tables import fitted, folded, rows_of, terminal_columns
 from flows.decisions.node_tests.fabric.groups import finding_text
 from flows.decisions.node_tests.fabric.model import FabricFinding, Measurement
+from flows.decisions.node_tests.grading.model import NodeGrade
 from profiles.admission import launcher_of, own_suite
 from profiles.checks.catalogue import DEPTHS, Depth
 from profiles.checks.suite import SuiteProfile
@@ -51,7 +53,7 @@ Launcher = Annotated[
 
 
 @app.command("preflight")
-def run_preflight(
+def run_preflight(  # noqa: PLR0913 - each is a flag that was promised
     cluster: ClusterName = "",
     suite: Suite = "",
     depth: DepthName = "",
@@ -59,6 +61,7 @@ def run_preflight(
     launcher: Launcher = "",
     trial: Trial = "",
     *,
+    every: All = False,
     as_json: AsJson = False,
 ) -> int:
     """Test nodes: what was measured, against which limit, with the evidence. Verdicts stand in the ledger.
@@ -85,7 +88,7 @@ def run_preflight(
     if as_json:
         out_json([part for test in tests for part in documents_of(profile.name, test)])
     else:
-        out("\n\n".join(part for test in tests for part in texts_of(test, terminal_columns())))
+        out("\n\n".join(part for test in tests for part in texts_of(test, terminal_columns(), every=every)))
     words = [word for test in tests for word in test.words.values()]
     words += [VerdictWord.UNKNOWN for test in tests for _ in test.busy]
     return FAILED if VerdictWord.FAIL in words else UNKNOWN if VerdictWord.UNKNOWN in words else GOOD
@@ -176,8 +179,8 @@ def links_document(outcome: LinksOutcome) -> Json:
     }
 
 
-def links_text(outcome: LinksOutcome, columns: int) -> str:
-    """What is bad first, then a line a node."""
+def links_text(outcome: LinksOutcome, columns: int, *, every: bool = False) -> str:
+    """What is bad first, then a line a node; many good nodes are counted unless `every` one is wanted."""
     words = [grade.verdict for grade in outcome.grades.values()]
     counted = ", ".join(f"{words.count(word)} {word}" for word in VerdictWord if word in words)
     lines = [f"{outcome.suite}, between nodes: {counted}; {outcome.seconds:.1f} s"]
@@ -200,9 +203,20 @@ def links_text(outcome: LinksOutcome, columns: int) -> str:
         lines.append(f"{two.hardware}: {summary}: {', '.join(two.checks)}")
         lines += [f"bad: {line}" for line in _missing(two)]
         lines += [f"note: {note}" for note in two.notes]
-    rows = [row for node, grade in outcome.grades.items() for row in rows_of(node, str(grade.verdict), grade.reasons)]
-    column_names = ("node", "verdict", "check", "measured", "limit", "evidence")
-    return "\n".join([*lines, fitted(rows, column_names, columns, giving="evidence", dropped=("limit",))])
+    return "\n".join([*lines, *_node_lines(outcome.grades, columns, every=every)])
+
+
+def _node_lines(grades: Mapping[str, NodeGrade], columns: int, *, every: bool) -> list[str]:
+    """A table of the nodes' checks; nodes of which everything passed are only counted where there are many."""
+    shown, count = folded(list(grades.items()), lambda item: _all_passed(item[1]), every=every)
+    rows = [row for node, grade in shown for row in rows_of(node, str(grade.verdict), grade.reasons)]
+    names = ("node", "verdict", "check", "measured", "limit", "evidence")
+    lines = [fitted(rows, names, columns, giving="evidence", dropped=("limit",))] if rows else []
+    return [*lines, *([f"{count:,} nodes passed every check; --all shows each"] if count else [])]
+
+
+def _all_passed(grade: NodeGrade) -> bool:
+    return all(str(word) == VerdictWord.PASS for word in (grade.verdict, *(one["verdict"] for one in grade.reasons)))
 
 
 def _fabric(one: FabricTestResult) -> Json:
@@ -279,10 +293,10 @@ def documents_of(cluster: str, tested: Outcome) -> list[Json]:
     return [*own, *between]
 
 
-def texts_of(tested: Outcome, columns: int) -> list[str]:
+def texts_of(tested: Outcome, columns: int, *, every: bool) -> list[str]:
     """The same for people."""
-    own = [preflight_text(tested, columns)] if tested.grades or tested.busy else []
-    return [*own, *([links_text(tested.links, columns)] if tested.links is not None else [])]
+    own = [preflight_text(tested, columns, every=every)] if tested.grades or tested.busy else []
+    return [*own, *([links_text(tested.links, columns, every=every)] if tested.links is not None else [])]
 
 
 def preflight_document(cluster: str, tested: Outcome) -> Json:
@@ -301,16 +315,12 @@ def preflight_document(cluster: str, tested: Outcome) -> Json:
     }
 
 
-def preflight_text(tested: Outcome, columns: int) -> str:
-    """A line a node, below it what did not pass, and the figures of all nodes together."""
+def preflight_text(tested: Outcome, columns: int, *, every: bool = False) -> str:
+    """A line a node, below it what did not pass; many good nodes are counted unless `every` one is wanted."""
     words = [grade.verdict for grade in tested.grades.values()]
     counted = ", ".join(f"{words.count(word)} {word}" for word in VerdictWord if word in words)
     head = f"{tested.suite}, {tested.depth}: {counted}; {tested.checks} checks a node, {tested.seconds:.1f} s"
-    rows = [row for node, grade in tested.grades.items() for row in rows_of(node, str(grade.verdict), grade.reasons)]
-    column_names = ("node", "verdict", "check", "measured", "limit", "evidence")
     lines_without_answer = [f"no answer from {node}: {why}" for node, why in tested.why.items()]
     lines_without_answer += [f"not tested: {check}: {why}" for check, why in tested.left_out.items()]
     lines_without_answer += [f"not tested: {node}: {why}" for node, why in tested.busy.items()]
-    return "\n".join(
-        [head, fitted(rows, column_names, columns, giving="evidence", dropped=("limit",)), *lines_without_answer]
-    )
+    return "\n".join([head, *_node_lines(tested.grades, columns, every=every), *lines_without_answer])

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from deployments.cli.app import AsJson, ClusterName, Run, app
+from deployments.cli.app import All, AsJson, ClusterName, Run, app
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, out, out_json
 from deployments.processes.driver import driver_of
-from deployments.screen.tables import table
+from deployments.screen.tables import folded, table
 from deployments.screen.views import reason_document, reason_lines
 from flows.decisions.explain.doctor import Check, checkup, overall
 from flows.decisions.explain.queue import Entry, entries
@@ -76,7 +76,7 @@ def show_queue(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
 
 
 @app.command("doctor")
-def show_doctor(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
+def show_doctor(cluster: ClusterName = "", *, every: All = False, as_json: AsJson = False) -> int:
     """Whether a cluster is fit for runs: versions, kinds, rights, GPUs, storage, clock, controllers; what to do.
 
     Exit code 0: everything passed; 1: something failed; 3: something could not be found out.
@@ -94,7 +94,7 @@ def show_doctor(cluster: ClusterName = "", *, as_json: AsJson = False) -> int:
         rows = [{**vars(item), "verdict": str(item.verdict)} for item in checks]
         out_json({"cluster": profile.name, "engine": profile.engine, "verdict": str(verdict), "checks": rows})
     else:
-        out(doctor_text(profile.name, checks))
+        out(doctor_text(profile.name, checks, every=every))
     return {VerdictWord.PASS: GOOD, VerdictWord.FAIL: FAILED}.get(verdict, UNKNOWN)
 
 
@@ -292,11 +292,14 @@ def _headline(rows: Sequence[Entry]) -> str:
     )
 
 
-def doctor_text(cluster: str, checks: tuple[Check, ...]) -> str:
-    """The same for people: one line, every check, then what to do."""
+def doctor_text(cluster: str, checks: tuple[Check, ...], *, every: bool = False) -> str:
+    """The same for people: one line, the checks, then what to do; many good ones are only counted."""
     bad = [item for item in checks if item.verdict is not VerdictWord.PASS]
-    lines = [f"{cluster}: {overall(checks)}: {len(checks) - len(bad)} of {len(checks)} checks passed", ""]
-    lines.append(table([vars(item) for item in checks], ("verdict", "check", "measured")))
+    shown, count = folded(checks, lambda item: item.verdict is VerdictWord.PASS, every=every)
+    more = "; --all shows each" if count else ""
+    lines = [f"{cluster}: {overall(checks)}: {len(checks) - len(bad)} of {len(checks)} checks passed{more}"]
+    if shown:
+        lines += ["", table([vars(item) for item in shown], ("verdict", "check", "measured"))]
     for item in bad:
         lines += ["", f"{item.check}: {item.measured}", f"  do: {item.advice}"]
     return "\n".join(lines)

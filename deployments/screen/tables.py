@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 GAP = 2
 WIDEST = 60
@@ -16,6 +16,10 @@ WIDEST = 60
 LEAST = 16
 """What is left of the column that gives way."""
 
+FEW = 8
+"""Good ones that are still shown line by line."""
+
+Item = TypeVar("Item")
 Rows = Sequence[Mapping[str, Any]]
 Json = dict[str, Any]
 WIDEST_REASON = 32
@@ -60,6 +64,14 @@ def fitted(rows: Rows, columns: Sequence[str], width: int, *, giving: str, dropp
     for line in cells:
         line[at] = cut(line[at], widths[at])
     return _aligned(cells, widths, _numeric(rows, kept))
+
+
+def folded(items: Sequence[Item], good: Callable[[Item], bool], *, every: bool) -> tuple[list[Item], int]:
+    """Those that are shown, and how many good ones are only counted: where there are few, or `every` is said, none."""
+    count = sum(map(good, items))
+    if every or count <= FEW:
+        return list(items), 0
+    return [item for item in items if not good(item)], count
 
 
 def cut(text: str, width: int) -> str:

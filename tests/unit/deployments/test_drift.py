@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import deployments.cli.fleet
+import deployments.cli.nodes
 from deployments.cli.fleet import (
     Fleet,
     NodeProperties,
@@ -20,7 +21,8 @@ from deployments.cli.fleet import (
     show_drift,
 )
 from deployments.exit_codes import GOOD, UNKNOWN
-from flows.decisions.views.fleet import FleetNode
+from flows.decisions.node_tests.grading.standing import NodeStanding
+from flows.decisions.views.fleet import FleetNode, Schedulability
 from profiles.loading.load import load_cluster
 from profiles.vocabulary import VerdictWord
 from tasks.ledger.ledger import Ledger
@@ -155,3 +157,18 @@ def test_the_command_prints_a_table_or_a_document(
     assert show_drift("", as_json=True) == code
     assert '"majority": "6.8"' in capsys.readouterr().out
     ledger.close()
+
+
+def test_many_nodes_that_are_well_are_counted_unless_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proven = NodeStanding("", VerdictWord.PASS, "")
+    well = [FleetNode(f"well-{index}", "cpu", state=Schedulability.SCHEDULABLE, proven=proven) for index in range(9)]
+    nodes = (*well, FleetNode("ill", "cpu", state=Schedulability.CORDONED, why=("fan",), proven=proven))
+    monkeypatch.setattr(deployments.cli.nodes, "read_fleet", lambda _cluster: Fleet(PROFILE, nodes))
+    for filters, every, shown in (((), False, ["ill"]), ((), True, nodes), (("node=well-*",), False, well)):
+        assert deployments.cli.nodes.show_nodes((), "", "", filters, every=every, as_json=False) == GOOD
+        told = capsys.readouterr().out
+        wanted = [getattr(node, "name", node) for node in shown]
+        assert [node.name for node in nodes if f"{node.name} " in told] == wanted
+        assert ("9 nodes may be used and are proven; --all shows each" in told) == (wanted == ["ill"])

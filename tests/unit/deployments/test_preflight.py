@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,21 @@ def test_the_table_says_how_many_and_what_was_not_told() -> None:
     assert "no answer from node-2: its pod was never started" in shown
     assert "not tested: agfhc: our images lack it" in shown
     assert max(len(line) for line in preflight_text(OUTCOME, 80).splitlines()[1:5]) <= 80
+
+
+def test_many_nodes_that_passed_everything_are_counted_and_no_other_is_left_out() -> None:
+    good = {f"good-{number}": GOOD for number in range(9)}
+    warned = replace(GOOD, reasons=(reason("copy"), reason("w", "fail", severity="warning")))
+    many = replace(OUTCOME, grades={**good, "warned": warned, **OUTCOME.grades})
+    shown = preflight_text(many, 0)
+    assert "\n10 nodes passed every check; --all shows each" in shown
+    assert [name for name in many.grades if name in shown] == ["warned", "node-1", "node-2"]
+    assert all(name in preflight_text(many, 0, every=True) for name in many.grades)
+    few = replace(OUTCOME, grades=dict(list(good.items())[:8]))
+    assert "--all" not in preflight_text(few, 0)
+    assert (
+        preflight_text(replace(few, grades=good), 0).splitlines()[1] == "9 nodes passed every check; --all shows each"
+    )
 
 
 def test_the_document_has_all_of_it() -> None:

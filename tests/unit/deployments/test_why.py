@@ -12,12 +12,14 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.cli.why import queue_document, queue_text, show_queue, show_why, why_document, why_text
+from deployments.cli.why import doctor_text, queue_document, queue_text, show_queue, show_why, why_document, why_text
 from deployments.exit_codes import GOOD, UNKNOWN, WRONG_USAGE
+from flows.decisions.explain.doctor import Check
 from flows.decisions.explain.queue import entries
 from flows.decisions.explain.why import explain
 from flows.decisions.text import age
 from profiles.request import TrainRequest
+from profiles.vocabulary import VerdictWord
 from tasks.ledger.ledger import Ledger
 from tasks.processes import process_start
 from tasks.runs.open import open_run
@@ -120,3 +122,14 @@ def test_neither_needs_prefect(settings: Settings) -> None:
 )
 def test_ages_are_for_people(seconds: float, words: str) -> None:
     assert age(seconds) == words
+
+
+def test_a_doctor_names_what_is_wrong_and_counts_what_is_well() -> None:
+    well = tuple(Check(f"check-{number}", VerdictWord.PASS, "as it should be") for number in range(9))
+    ill = Check("clock", VerdictWord.FAIL, "9 s late", "set it")
+    assert doctor_text("local", well) == "local: pass: 9 of 9 checks passed; --all shows each"
+    told = doctor_text("local", (*well, ill))
+    assert "check-" not in told
+    assert told.endswith("clock: 9 s late\n  do: set it")
+    assert "check-8" in doctor_text("local", well, every=True)
+    assert "check-7" in doctor_text("local", well[:8])
