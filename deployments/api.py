@@ -19,6 +19,7 @@ from deployments.processes.driver import CLAIM_SECONDS, Driver, driver_of, drive
 from profiles.errors import Conflict, Permanent, Unavailable
 from profiles.request import TrainRequest
 from profiles.vocabulary import FINISHED, Mode, RunState
+from tasks.addresses import prepare
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import named_server, own_url, server_url
 from tasks.processes import own_user
@@ -139,6 +140,7 @@ class _Silent:
 
 @contextmanager
 def _here() -> Generator[tuple[Settings, Ledger]]:
+    prepare(os.environ)
     settings = Settings.from_environment(os.environ)
     with closing(Ledger(settings.ledger_url)) as ledger:
         yield settings, ledger

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from profiles.values import LABEL_CHARACTERS, LABEL_PATTERN, NAME_PATTERN, OR_EMPTY, OWNER_PATTERN, Value
+from profiles.values import (
+    LABEL_CHARACTERS,
+    LABEL_PATTERN,
+    NAME_PATTERN,
+    OR_EMPTY,
+    OWNER_CHARACTERS,
+    OWNER_PATTERN,
+    Value,
+)
 from profiles.vocabulary import Mode
 
 TagName = Annotated[str, Field(pattern=LABEL_PATTERN, max_length=LABEL_CHARACTERS)]
@@ -31,5 +39,5 @@ class TrainRequest(Value):
     tags: dict[TagName, TagValue] = {}
     """Words of yours by which runs are found, such as `team: vision`; of a run that is there they are added or changed.
     Names and values as Kubernetes' labels, which they become on its objects (`tags.primus-flows.io/team`)."""
-    owner: Annotated[str, Field(pattern=OWNER_PATTERN, max_length=64)] = ""
+    owner: Annotated[str, Field(pattern=OWNER_PATTERN, max_length=OWNER_CHARACTERS)] = ""
     """Whose run it is; empty: of who asks. Anybody may say anybody: who did what stands in the history."""

@@ -61,6 +61,7 @@ LABEL_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
 LABEL_CHARACTERS = 63
 OWNER_PATTERN = r"^[A-Za-z0-9_.+$\\@-]*$"
 """What directories call their people, as `tasks.processes` takes it."""
+OWNER_CHARACTERS = 64
 
 PATTERNS = {
     LABEL_PATTERN: "letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, as Kubernetes wants labels",

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from profiles.errors import ProfileError
+from tasks.config_file import read_config
 from tasks.secret_files import read_secret_files
 from workflows.programs.runtime.http_client import hosts_of
 from workflows.programs.runtime.proxies import LOOPBACK, exempted
@@ -33,9 +34,10 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     What is no address at all stays as it is: who needs the server says what is wrong with it, nobody else minds.
 
     Raises:
-        ProfileError: a file that a secret is to be read from cannot be read.
+        ProfileError: a file that a secret is to be read from cannot be read, or the home's file of defaults is wrong.
     """
     read_secret_files(environ)
+    read_config(environ)
     with suppress(ProfileError):
         url = api_url(environ.get(API_URL, ""))
         environ.pop(API_URL, None)

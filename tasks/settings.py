@@ -7,6 +7,7 @@ see each other: every path below comes from `home`, also the storage of a cluste
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +15,14 @@ from pathlib import Path
 
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError, Unavailable
+from profiles.values import OWNER_CHARACTERS, OWNER_PATTERN, PATTERNS, did_you_mean
+from profiles.vocabulary import Mode
 
 HOME = "PRIMUS_HOME"
 LEDGER_URL = "PRIMUS_LEDGER_URL"
 CLUSTER = "PRIMUS_CLUSTER"
+MODE = "PRIMUS_MODE"
+OWNER = "PRIMUS_OWNER"
 TOKEN = "PRIMUS_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_FILE = "PRIMUS_TOKEN_FILE"  # noqa: S105 - the name of a variable
 _TOKEN_BYTES = 32
@@ -41,6 +46,10 @@ class Settings:
     """True: the file is made where there is none."""
     prefect_api_url: str = ""
     """`PREFECT_API_URL`; "": the background server under this home."""
+    mode: Mode | None = None
+    """How far automation of new runs goes; None: as their recovery profiles say."""
+    owner: str = ""
+    """Whose new runs are; "": of who asks for them."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
@@ -62,6 +71,8 @@ class Settings:
             given_token=given_token,
             token_file_is_ours=not named_token_file,
             prefect_api_url=environ.get("PREFECT_API_URL", ""),
+            mode=_mode(environ.get(MODE, "")),
+            owner=_owner(environ.get(OWNER, "")),
         )
 
     @property
@@ -110,6 +121,18 @@ class Settings:
             raise ProfileError(where, f"cannot read {self.token_file}: {error}") from error
         _check_token(token, where)
         return token
+
+
+def _mode(word: str) -> Mode | None:
+    if word and word not in tuple(Mode):
+        raise ProfileError(MODE, f"{word!r} is unknown{did_you_mean(word, Mode, 'modes')}")
+    return Mode(word) if word else None
+
+
+def _owner(word: str) -> str:
+    if not re.fullmatch(OWNER_PATTERN, word) or len(word) > OWNER_CHARACTERS:
+        raise ProfileError(OWNER, f"{word!r} must be {PATTERNS[OWNER_PATTERN]}")
+    return word
 
 
 def _home(environ: Mapping[str, str]) -> Path:

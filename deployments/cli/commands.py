@@ -70,6 +70,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
         "Set up": {
             "up": _act("up", "Start server, flow runner and monitor in the background."),
             "down": _act("up", "Stop what `primus up` started; training continues."),
+            "config": _of("up", "What holds where a command says nothing, and who says so."),
             "init": _of("profiles", "Write a run profile for your program, with comments."),
             "gc": _act("checkpoints", "Remove what no run needs; --dry-run only says it."),
             "doctor": _of("why", "Whether a cluster is fit for runs, and what to mend."),

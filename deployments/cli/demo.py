@@ -22,7 +22,7 @@ from deployments.screen.views import status_document
 from profiles.drill import FaultSpec
 from profiles.errors import Unavailable
 from profiles.request import TrainRequest
-from profiles.vocabulary import RunState
+from profiles.vocabulary import Mode, RunState
 from tasks.context import at_hand
 from tasks.ledger.ledger import Ledger
 from tasks.prefect.server import server_url
@@ -84,7 +84,9 @@ def run_demo(
 def _train(settings: Settings, ledger: Ledger, api_url: str, *, lose_node: bool) -> str:
     driver = prepare_driver(settings.home, api_url)
     try:
-        run = open_run(TrainRequest(profile="demo", cluster="local"), settings, ledger, time.time(), own_user()).name
+        run = open_run(
+            TrainRequest(profile="demo", cluster="local", mode=Mode.ACT), settings, ledger, time.time(), own_user()
+        ).name
     except BaseException:
         driver.dismiss()
         raise

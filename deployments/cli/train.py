@@ -182,7 +182,7 @@ def runs(  # noqa: PLR0913, PLR0917 - each is a filter
         return remove_runs(words[1:], dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise ProfileError("--dry-run", "goes with rm: primus runs rm RUN --dry-run")
-    mine = owner_of(own_user()) if owner == "me" else owner
+    mine = (Settings.from_environment(os.environ).owner or owner_of(own_user())) if owner == "me" else owner
     return list_runs(state, since, limit, owner=mine, tags=named_tags(tags), as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""`primus up` and `primus down`: server, flow runner and monitor of this home, in the background."""
+"""`primus up` and `primus down`: server, flow runner and monitor of this home, in the background. `primus config`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from deployments.cli.approvals import note_act
 from deployments.exit_codes import GOOD, goes_on, out, out_json, say
 from deployments.processes.console import stop_console
 from deployments.processes.prefork import stop_nursery
+from deployments.screen.tables import table
 from profiles.loading.load import load_cluster
+from tasks.config_file import KEYS, Key, config_file, origin
 from tasks.prefect.server import make_password, own_url, password_of, stop_server
 from tasks.prefect.services import Service, alive
 from tasks.prefect.services import up as services_up
+from tasks.processes import own_user
+from tasks.runs.open import owner_of
 from tasks.settings import Settings
 
 
@@ -71,3 +75,43 @@ def halt(*, as_json: AsJson = False) -> int:
     else:
         say(f"stopped: {', '.join(stopped)}" if stopped else "nothing of this home was running")
     return GOOD
+
+
+@app.command("config")
+def show_config(*, as_json: AsJson = False) -> int:
+    """What holds where a command says nothing else, and who says so: the environment, the file, or nobody.
+
+    Example: primus config
+    """
+    settings = Settings.from_environment(os.environ)
+    built_in = {
+        "home": str(settings.home),
+        "cluster": settings.cluster,
+        "ledger_url": "a file of the home",
+        "token_file": str(settings.token_file),
+        "prefect_api_url": "the home's own server",
+        "kubeconfig": "~/.kube/config, or the pod's account",
+        "mode": "as the recovery profile says",
+        "owner": owner_of(own_user()),
+    }
+    rows = [
+        {
+            "key": name,
+            "value": _told(key, os.environ.get(key.variable, "")) or built_in[name],
+            "from": origin(key.variable, os.environ),
+            "variable": key.variable,
+            "meaning": key.meaning,
+        }
+        for name, key in KEYS.items()
+    ]
+    file = config_file(os.environ)
+    if as_json:
+        out_json({"file": file, "there": os.path.exists(file), "keys": rows})
+    else:
+        out(table(rows, ("key", "value", "from", "variable")))
+        out(f"\nfile: {file}{'' if os.path.exists(file) else ' (not there)'}")
+    return GOOD
+
+
+def _told(key: Key, value: str) -> str:
+    return "set, and not shown" if key.secret and value else value

@@ -74,9 +74,9 @@ def open_run(
         resolved=resolved.model_dump(mode="json"),
         digest=digest(resolved),
         cluster=resolved.cluster.name,
-        mode=request.mode or resolved.run.recovery.mode,
+        mode=request.mode or settings.mode or resolved.run.recovery.mode,
         created_at=now,
-        owner=request.owner or owner_of(by),
+        owner=request.owner or settings.owner or owner_of(by),
         tags=dict(request.tags),
     )
     stored = ledger.open_run(record, by)

@@ -57,7 +57,7 @@ Json = dict[str, Any]
 
 READERS = {
     "primus": "status runs logs checkpoints report verdict fleet why queue incidents diagnose ledger approvals doctor"
-    " lint init completion",
+    " lint init config completion",
     "profiles": "list show validate",
     "render": "train preflight monitor health workspace",
     "clusters": "list show import",
