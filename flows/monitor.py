@@ -27,8 +27,8 @@ from flows.testing.due import AfterTests
 from flows.watching.nodes import NodeNotice, NodeReport, Sentinel, TellNode, WatchRounds
 from flows.watching.reconcile import Reconciler, Round
 from flows.watching.sweep import Sweeper, read_sweep, sweep_of
-from profiles.cluster import ClusterProfile
-from profiles.errors import Conflict, Fenced, Transient
+from profiles.cluster import ClusterProfile, Retention
+from profiles.errors import Conflict, Fenced, Transient, Unavailable
 from profiles.loading.load import load_cluster
 from profiles.vocabulary import Mode
 from tasks.cluster import current, using
@@ -43,6 +43,7 @@ from tasks.observe.reconcile import Scope
 from tasks.observe.reflector import Bell, JobSetWatch, NodeWatch
 from tasks.prefect.automations import asked_by
 from tasks.prefect.services import Tries, revive
+from tasks.runs.housekeeping import clean_up, why_blind
 from tasks.settings import Settings, localised
 from workflows.model.nodes import Node, NodeFinding, beat_of, people_of, watcher_of
 from workflows.model.records import one_line
@@ -58,6 +59,8 @@ PODS_SECONDS = 600.0
 HOOK_SECONDS = 0.25
 """So an event is on the server within a second of what it reports: the server waits half a second of its own."""
 FIRST_SECONDS = 1.0
+HOUSE_SECONDS = 600.0
+"""Between two looks for what ended runs have left behind."""
 TURN_SECONDS = 5.0
 """The node watch takes a turn at least so often, and reports it."""
 STUCK_SECONDS = 60.0
@@ -106,6 +109,22 @@ def keep_watch(
             bell.wait(min(turns.take(), TURN_SECONDS))
             beside.mark_turn()
         turns.end()
+
+
+def keep_house(profile: ClusterProfile, mode: Mode, tell: TellNode) -> None:
+    """Remove of ended runs what the profiles ask for, and report it.
+
+    Nothing in mode `observe`, and nothing while everything is paused.
+
+    Raises:
+        Unavailable: the ledger does not answer, or a storage cannot be read.
+    """
+    if mode is Mode.OBSERVE or world().ledger.everything_paused() is not None:
+        return
+    if profile.retention != Retention() and (blind := why_blind(profile)):
+        raise Unavailable(f"{blind}: nothing of ended runs is removed")
+    for run, what in clean_up(profile):
+        tell(NodeNotice(world().now(), "removed", "", what, subject=run or profile.name))
 
 
 def look(profile: ClusterProfile, mode: Mode) -> NodeReport:
@@ -266,7 +285,8 @@ class BackgroundRounds:
         self._ended = threading.Event()
         self._turned_at = world().now()
         self._swept = SimpleQueue[NodeFinding]()
-        self._threads = [self._thread("reconcile", self._reconcile), self._thread("hooks", self._run_hooks)]
+        works = (("reconcile", self._reconcile), ("hooks", self._run_hooks), ("house", self._keep_house))
+        self._threads = [self._thread(name, work) for name, work in works]
 
     def __enter__(self) -> BackgroundRounds:
         for thread in self._threads:
@@ -336,6 +356,11 @@ class BackgroundRounds:
                 self._swept.put(finding)
                 self.wake()
 
+    def _keep_house(self) -> None:
+        outcome, known = "", self.reconciler
+        while not self._ended.wait(HOUSE_SECONDS):
+            outcome = self._hooked(partial(keep_house, known.profile, known.mode, self.tell), outcome, "housekeeping")
+
     def _run_hooks(self) -> None:
         said: dict[int, str] = {}
         beaten_at = 0.0
@@ -349,12 +374,12 @@ class BackgroundRounds:
                 said[number] = self._hooked(hook, said.get(number, ""))
             self._ended.wait(HOOK_SECONDS)
 
-    def _hooked(self, hook: Callable[[], object], outcome: str) -> str:
+    def _hooked(self, hook: Callable[[], object], outcome: str, who: str = "hook") -> str:
         try:
             hook()
         except Exception as error:  # told, and the loop goes on
-            return self._tell_change("hook", outcome, f"{type(error).__name__}: {error}")
-        return self._tell_change("hook", outcome, "")
+            return self._tell_change(who, outcome, f"{type(error).__name__}: {error}")
+        return self._tell_change(who, outcome, "")
 
     def _tell_change(self, who: str, before: str, now: str) -> str:
         """Report trouble once, and once that it is over."""

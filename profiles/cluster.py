@@ -159,6 +159,17 @@ class Monitor(Value):
     """Share of the nodes that one sweep looks at, those first that were not looked at for the longest time."""
 
 
+class Retention(Value):
+    """What the monitor removes of ended runs by itself; their history stays in the ledger."""
+
+    run_folders_days: float = Field(default=0.0, ge=0)
+    """Whole folders of runs that ended so long ago go, their checkpoints and logs with them; such a run never goes on.
+    0: none does."""
+    run_folders_bytes: Count = 0
+    """Folders of ended runs go, the one that ended first before the others, until those that are left take no more.
+    A run that ended in the last day keeps its own. 0: no such limit."""
+
+
 class ClusterProfile(Value):
     """One cluster."""
 
@@ -209,6 +220,8 @@ class ClusterProfile(Value):
     """The fleet-wide brake."""
     monitor: Monitor = Monitor()
     """The loop that watches nodes."""
+    retention: Retention = Retention()
+    """What is removed of ended runs without a person."""
     admission: Admission = Admission()
     """Which nodes must be tested, and when."""
     bare_metal: BareMetal | None = None

@@ -202,8 +202,14 @@ class CheckpointPolicy(Value):
     """Tell a further attempt the interval at which least is lost, by the measured stall of a save and the believed time
     between failures, within a quarter and four times of `interval_steps`. Needs `{interval_steps}` in a command."""
     keep: PositiveCount = 3
-    """Usable checkpoints to keep at least; the newest two are never deleted. While the run lives we delete only what we
-    copied; `primus gc` removes older ones of ended runs."""
+    """Usable checkpoints to keep at least; the newest two are never deleted. When older ones go, `remove_surplus`
+    says."""
+    keep_every_steps: Count = 0
+    """Of each so many steps the oldest whole checkpoint stays for good, beside the newest `keep`; 0: no such rule."""
+    remove_surplus: Literal["by_hand", "at_end", "while_running"] = "by_hand"
+    """When we delete the program's checkpoints that `keep` and `keep_every_steps` leave out: only at `primus gc`; by
+    the monitor once the run has ended; or as soon as newer ones are proven while it trains. Where not by hand,
+    `directory` must lie in the run's folder."""
     resume_argument: tuple[str, ...] = ()
     """Added to the command when there is something to resume, e.g. `("--resume", "{resume_from}")`.
     Placeholders: those of `command`, `{resume_from}`, and `{resume_dir}`, the folder in which it lies (the checkpoint
@@ -231,11 +237,24 @@ class CheckpointPolicy(Value):
         check_pattern("pattern", self.pattern)
         if self.follow_advice and not self.interval_steps:
             raise wrong("follow_advice", "needs interval_steps, the interval to begin with")
+        if self.keep_every_steps and self.keep_every_steps <= self.interval_steps:
+            told = f"must be more than interval_steps ({self.interval_steps}), or all stay for good"
+            raise wrong("keep_every_steps", f"{told}; got {self.keep_every_steps}")
+        if self.remove_surplus != "by_hand":
+            self._check_removal()
         if self.save_file and not self.save_file.startswith(("/", "{run_dir}/")):
             raise wrong("save_file", "must be an absolute path or start with {run_dir}/")
         if self.save_file.endswith("/"):
             raise wrong("save_file", "must be the path of a file, not of a folder")
         return self
+
+    def _check_removal(self) -> None:
+        inside = self.directory.startswith("{run_dir}/") and ".." not in self.directory.split("/")
+        if not inside:
+            told = f"can only be `by_hand` where directory is outside of {{run_dir}}/ ({self.directory})"
+            raise wrong("remove_surplus", f"{told}: others may need what lies there")
+        if self.format == "none":
+            raise wrong("remove_surplus", "can only be `by_hand` where format is `none`: there are no checkpoints")
 
 
 class TrialPolicy(Value):

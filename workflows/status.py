@@ -230,6 +230,8 @@ class CoordinatorStatus:
     first_nan_step: Optional[int] = None
     last_checkpoint_step: Optional[int] = None
     checkpoints: List[CheckpointSeen] = field(default_factory=lambda: [])
+    removed: List[CheckpointSeen] = field(default_factory=lambda: [])
+    """The newest of those that nobody needed and that are gone."""
     saves: Optional[SavesStatus] = None
     unrecognised: Optional[str] = None
     """Why nothing that was saved can be resumed from; "": something can, or nothing was saved."""

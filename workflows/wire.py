@@ -97,6 +97,8 @@ class PhaseSeen:
 
 UNRECOGNISED = "unrecognised"
 """Format of a `CheckpointSeen` on a folder in which no checkpoint is found, or none that is whole."""
+REMOVED = "removed"
+"""Format of a `CheckpointSeen` on one that nobody needs any more and that was deleted; its verdict is `unknown`."""
 
 
 @dataclass(frozen=True)

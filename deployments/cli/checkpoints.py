@@ -23,6 +23,8 @@ from tasks.ledger.ledger import Ledger
 from tasks.runs.housekeeping import Removable, remove, surplus, whole_run
 from tasks.runs.open import resolved_of, survey_request
 from tasks.settings import Settings
+from workflows.model.checkpoints import removed
+from workflows.model.records import CheckpointRecord
 from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
 from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
 
@@ -48,14 +50,28 @@ def show_checkpoints(
         out(table(rows, ("step", "tier", "format", "bytes", "complete", "digest", "usable", "would_resume", "why")))
     else:
         out(f"no checkpoint in {request.directory}")
+    if not as_json and (gone := _removed(run_or_path)):
+        size = sum(one.bytes for one in gone) / 1e9
+        out(f"{len(gone)} older ones were removed while it ran ({size:.3f} GB), the newest of step {gone[-1].step}")
     for path, why in () if as_json else seen.left_out:
         out(f"could not look into {path}: {why}")
     return FAILED if rows and not any(row["usable"] for row in rows) else GOOD
 
 
+def _removed(run_or_path: str) -> list[CheckpointRecord]:
+    """Which checkpoints of the run went while it lived; none of a folder of anybody's."""
+    if _is_path(run_or_path):
+        return []
+    return removed(Ledger(Settings.from_environment(os.environ).ledger_url).checkpoints(run_or_path))
+
+
+def _is_path(run_or_path: str) -> bool:
+    return "/" in run_or_path or Path(run_or_path).is_dir()
+
+
 def _request(run_or_path: str) -> SurveyRequest:
     path = Path(run_or_path)
-    if "/" in run_or_path or path.is_dir():
+    if _is_path(run_or_path):
         if not path.is_dir():
             raise NotFound(f"{run_or_path} is no folder")
         return SurveyRequest(str(path), str(path.parent))
@@ -73,7 +89,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go; remo
 def collect(*, dry_run: DryRun = False, as_json: AsJson = False) -> int:
     """Remove what no run needs: of ended runs all checkpoints but the newest `checkpoint.keep`, and old programs.
 
-    The newest two usable checkpoints of a run always stay, and so does all of a run that has not ended.
+    The newest two usable checkpoints of a run always stay, and so does all of a run that has not ended. What goes
+    without anybody's command, `checkpoint.remove_surplus` and the cluster profile's `retention` say.
 
     Example: primus gc --dry-run
     """

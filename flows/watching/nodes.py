@@ -46,7 +46,8 @@ class NodeNotice:
 
     at: float
     event: str
-    """`quarantined`, `recorded`, `asked`, `answered`, `gone`, `failed`, `away`, `back`; `found`, `mended`, `over`."""
+    """`quarantined`, `recorded`, `asked`, `answered`, `gone`, `failed`, `away`, `back`; `found`, `mended`, `over`,
+    `removed`."""
     node: str
     why: str
     subject: str = ""

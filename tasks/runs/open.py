@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from profiles.admission import own_suite
+from profiles.cluster import ClusterProfile
 from profiles.errors import Conflict, Permanent
 from profiles.loading import load
 from profiles.loading.load import check_admission
@@ -108,9 +109,13 @@ def resolved_of(record: RunRecord) -> Resolved:
 
 def run_folder(resolved: Resolved, run: str) -> Path:
     """The run's folder as this machine sees it (embedded: the same path as the pods')."""
-    storage = resolved.cluster.storage[0]
-    root = storage.source if storage.kind == "host_path" else storage.mount_path
-    return Path(run_directory(root, run))
+    return Path(run_directory(str(storage_root(resolved.cluster)), run))
+
+
+def storage_root(profile: ClusterProfile) -> Path:
+    """Where this machine sees the storage that holds the runs' folders."""
+    storage = profile.storage[0]
+    return Path(storage.source if storage.kind == "host_path" else storage.mount_path)
 
 
 def checkpoint_folder(resolved: Resolved, run: str) -> Path:

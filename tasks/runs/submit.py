@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from profiles.errors import PrimusError, Refused, Unavailable
-from profiles.recovery import RecoveryProfile
 from profiles.resolve import Resolved
-from profiles.vocabulary import RunState, VerdictWord
+from profiles.run import RunProfile
+from profiles.vocabulary import Mode, RunState, VerdictWord
 from tasks.cluster import Cluster, Manifest, current
 from tasks.context import patient, touch, world
 from tasks.lease import our_ledger
@@ -28,12 +28,13 @@ from workflows import labels
 from workflows.attempt.plan import AttemptPlan
 from workflows.attempt.training import manifests
 from workflows.model.attempt import AttemptView
-from workflows.model.checkpoints import corrections
+from workflows.model.checkpoints import corrections, forbidden, standing
 from workflows.model.gang_status import CLOCK_SECONDS, GangNews, alike, withheld
 from workflows.model.incidents import note_of_put_aside
 from workflows.model.ownership import refuse_foreign, signed
 from workflows.model.records import AttemptRecord, CheckpointRecord, MarkRecord, RequestRecord
 from workflows.model.workflow import workflow_of
+from workflows.programs.coordinator.service import RELEASE_SECONDS
 
 T = TypeVar("T")
 POLL_SECONDS = 0.25
@@ -134,9 +135,9 @@ def watch_attempt(
     """
     cluster = current()
     token = Remembered(lambda: attempt_token(cluster, attempt))
-    notebook, room = Notebook(attempt, resolved.run.recovery), PoolRoom(resolved, attempt)
+    notebook, room = Notebook(attempt, resolved.run), PoolRoom(resolved, attempt)
     second = SecondPath(cluster, resolved)
-    with AttemptWatch(cluster, resolved, attempt, world().now, token, notebook.withheld) as watch:
+    with AttemptWatch(cluster, resolved, attempt, world().now, token, notebook.withheld, notebook.release) as watch:
         while True:
             view = second.look(room.look(notebook.with_requests(watch.wait(POLL_SECONDS))))
             let_coordinator_move(cluster, view)
@@ -151,9 +152,13 @@ def watch_attempt(
 class Notebook:
     """Writes what a watch sees into the ledger: rarely, in batches, and later where the ledger is away."""
 
-    def __init__(self, attempt: AttemptRecord, recovery: RecoveryProfile) -> None:
+    def __init__(self, attempt: AttemptRecord, wanted: RunProfile) -> None:
         self.attempt = attempt
-        self._recovery = recovery
+        self._recovery = wanted.recovery
+        self._removes = wanted.checkpoint.remove_surplus == "while_running"
+        self._released = ""
+        self._now = world().now
+        """Of its own: those who ask the coordinator are threads without a world."""
         self._why_not: str | None = None
         self._saved_at = 0.0
         self._checked_at = 0.0
@@ -168,15 +173,22 @@ class Notebook:
         """Why the right to restart in place may not be used now, by the ledger; "": it may; None: not asked."""
         return self._why_not
 
+    def release(self) -> str:
+        """The ledger's identity while checkpoints that nobody needs may go; "": not, or nobody has looked lately."""
+        return self._released if self._now() - self._checked_at < RELEASE_SECONDS else ""
+
     def with_requests(self, view: AttemptView) -> AttemptView:
         """The view with what a person asked for."""
         here = world()
         if here.now() - self._checked_at >= POLL_SECONDS:
-            self._checked_at = here.now()
+            self._checked_at, self._released = here.now(), ""
             try:
                 waiting = here.ledger.requests(self.attempt.run, open_only=True)
                 mode, paused = here.ledger.automation(self.attempt.run)
                 self._why_not = withheld(self._recovery, mode, paused=paused)
+                if self._removes and not paused and mode is not Mode.OBSERVE and self._has_caught_up():
+                    asked = here.ledger.approvals(self.attempt.run, waiting_only=True)
+                    self._released = "" if asked else our_ledger()
             except Unavailable:
                 return replace(view, stop_requested=self._stop)
             stop = next((item for item in waiting if item.kind == "stop"), None)
@@ -185,6 +197,20 @@ class Notebook:
             if wakes:
                 return replace(view, stop_requested=self._stop, woken=self._woken_by(wakes))
         return replace(view, stop_requested=self._stop)
+
+    def _has_caught_up(self) -> bool:
+        """Whether no checkpoint is forbidden any more to whoever resumes next.
+
+        After a roll-back, and where one could not be loaded, proven ones lie there that nobody may resume from: they
+        would count for those to keep, until this attempt has trained past them.
+        """
+        attempt = self.attempt
+        if attempt.max_resume_step is None and not attempt.excluded_checkpoints:
+            return True
+        ledger = world().ledger
+        found = standing(ledger.checkpoints(attempt.run))
+        limit, excluded = forbidden(ledger.attempts(attempt.run), ((item.step, item.path) for item in found))
+        return not excluded and (limit is None or limit >= max((item.step for item in found), default=0))
 
     def _woken_by(self, wakes: list[RequestRecord]) -> str:
         """Take the requests to look again; why the first of them was made."""

@@ -201,6 +201,7 @@ class AttemptWatch:
         token: gives the attempt's coordinator token ("" while it is unknown).
         withheld: why the right to restart in place that was lent may not be used now ("": it may); told to the
             coordinator with every look. None: it is not known, and nothing is said about it.
+        release: the identity of the ledger, while checkpoints that nobody needs may go; "": none may.
     """
 
     def __init__(
@@ -211,9 +212,10 @@ class AttemptWatch:
         now: Callable[[], float],
         token: Callable[[], str],
         withheld: Callable[[], str | None] = lambda: None,
+        release: Callable[[], str] = lambda: "",
     ) -> None:
         self._cluster, self._resolved, self._attempt, self._now, self._token = cluster, resolved, attempt, now, token
-        self._withheld = withheld
+        self._withheld, self._release = withheld, release
         self._known = Known(resolved.run.deciding_role)
         self._ended = threading.Event()
         self._next_step = 0
@@ -279,7 +281,7 @@ class AttemptWatch:
         return found
 
     def checkpoints(self) -> tuple[CheckpointSeen, ...]:
-        """What the coordinator last said about proven checkpoints."""
+        """What the coordinator last said about proven checkpoints, and about those that are gone."""
         return self._known.checkpoints
 
     def terminations(self) -> tuple[Termination, ...]:
@@ -410,8 +412,9 @@ class AttemptWatch:
 
     def _status_path(self) -> str:
         """The question to the coordinator. It carries our word on the right: RBAC lets us read only by the proxy."""
-        why_not = self._withheld()
-        return "/status" if why_not is None else "/status?" + urlencode({"right": why_not or LENT})
+        why_not, ledger = self._withheld(), self._release()
+        said = ({} if why_not is None else {"right": why_not or LENT}) | ({"surplus": ledger} if ledger else {})
+        return f"/status?{urlencode(said)}" if said else "/status"
 
     def _learn(self, status: bytes, steps: bytes) -> None:
         told, news = read_status(status), news_of(steps)
@@ -422,7 +425,7 @@ class AttemptWatch:
             said = coordinator_facts(told, self._now())
             self._known.coordinator = replace(said, failed_since=failed_since(said, before))
             self._known.unheard_since = None
-            self._known.checkpoints = tuple(told.checkpoints)
+            self._known.checkpoints = (*told.checkpoints, *told.removed)
             self._known.steps.extend(news.steps)
             self._known.moments += moments(self._attempt.run, self._attempt.number, news.moments)
             self._next_step, self._next_moment = news.next_step, news.next_moment

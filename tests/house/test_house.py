@@ -33,10 +33,11 @@ ONLY_IN = {
 SHARED_WITH_PROGRAMS = {
     "checkpoints.inventory": "`primus checkpoints` looks as the gate does",
     "checkpoints.proofs": "where proofs lie in a run's folder",
+    "checkpoints.surplus": "which checkpoints nobody needs and how they go: while a run lives, and after it",
     "coordinator.budgets": "limits of hangs, which flows compare with what they see themselves",
     "coordinator.saves": "what saving costs: the account and the coordinator advise by the same figures",
     "coordinator.scopes": "shapes of roles, which the coordinator's options carry",
-    "coordinator.service": "the word by which a status says which right was lent",
+    "coordinator.service": "the word by which a status says which right was lent, and how long our word holds",
     "coordinator.state": "limits that the coordinator's options carry",
     "checkpoints.kept_copies": "the word for no limit in the options of a gate",
     "fabric.report": "what members of a group and of a pair report",

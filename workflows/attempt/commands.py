@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from profiles.run import Role, RunProfile
+from profiles.run import CheckpointPolicy, Role, RunProfile
 from workflows import labels
 from workflows.attempt import placeholders
 from workflows.attempt.plan import AttemptPlan
@@ -63,14 +63,23 @@ def launch(plan: AttemptPlan, role: Role) -> list[str]:
         save_file=placeholders.save_file(plan),
         checkpoint_format=checkpoint.format,
         checkpoint_pattern=checkpoint.pattern,
-        keep=checkpoint.keep,
-        keep_overwritten=checkpoint.keep_overwritten,
         secret_environment=",".join(item.name for item in role.secret_environment),
         command=command,
     )
+    options = _keeping(options, checkpoint)
     if plan.restarts_in_place and (role.name == plan.role.name or role in essential(plan)):
         options = replace(options, in_place=True, forkable=role.forkable, preload=role.preload if role.forkable else ())
     return ["python3", "-I", "-S", f"{_folder(PROGRAMS_VOLUME)}/{runtime_copy.NAME}", "launch", *options.argv()]
+
+
+def _keeping(options: launcher_options.Options, checkpoint: CheckpointPolicy) -> launcher_options.Options:
+    return replace(
+        options,
+        keep=checkpoint.keep,
+        keep_overwritten=checkpoint.keep_overwritten,
+        remove_surplus=checkpoint.remove_surplus == "while_running",
+        keep_every_steps=checkpoint.keep_every_steps,
+    )
 
 
 def _working_directory(plan: AttemptPlan, role: Role) -> str:

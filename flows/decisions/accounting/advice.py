@@ -26,6 +26,7 @@ from flows.decisions.policy import classes_where
 from profiles.resolve import Resolved
 from profiles.run import CheckpointPolicy
 from profiles.vocabulary import Action, Tile
+from workflows.model.checkpoints import seen
 from workflows.model.records import AttemptRecord, IncidentRecord, Story
 from workflows.programs.coordinator import saves as coordinator_saves
 from workflows.programs.progress.pace import beats, step_seconds
@@ -254,7 +255,7 @@ def _median_gap(story: Story, saves: Sequence[tuple[float, float]]) -> float | N
     moments = sorted(begin for begin, _ in saves)
     gaps = [b - a for a, b in pairwise(moments)]
     if not gaps:
-        known = sorted({(item.attempt, item.step): item.at for item in story.checkpoints}.items())
+        known = sorted({(item.attempt, item.step): item.at for item in seen(story.checkpoints)}.items())
         for _, mine in groupby(known, key=lambda item: item[0][0]):
             gaps += [one.seconds / one.steps for one in beats(((n, at) for n, (_, at) in enumerate(mine)), 0.0)]
     return median(gaps) if gaps else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from profiles.run import CheckpointPolicy, RunProfile
 from profiles.vocabulary import VerdictWord
+from workflows.model.checkpoints import forbidden
 from workflows.model.records import AttemptRecord
 
 
@@ -75,19 +76,8 @@ def lineage(attempts: Sequence[AttemptRecord], paths: Sequence[tuple[int, str]] 
     After a roll-back to step R, every checkpoint newer than what has been trained since belongs to the old lineage. An
     excluded path is free again once a later attempt trained past its step, which wrote it anew.
     """
-    limit: int | None = None
-    excluded: set[str] = set()
-    step_of = {path: step for step, path in paths}
-    for attempt in attempts:
-        if attempt.max_resume_step is not None:
-            limit = attempt.max_resume_step if limit is None else min(limit, attempt.max_resume_step)
-        excluded |= set(attempt.excluded_checkpoints)
-        if attempt.last_step is not None:
-            last = attempt.last_step
-            limit = None if limit is None else max(limit, last)
-            redone = attempt.resumed_from_step or 0
-            excluded -= {path for path in excluded if redone < step_of.get(path, last + 1) <= last}
-    return CheckpointRule(limit, tuple(sorted(excluded)), False, "of the present lineage")
+    limit, excluded = forbidden(attempts, paths)
+    return CheckpointRule(limit, excluded, False, "of the present lineage")
 
 
 def resume_proof(attempt: AttemptRecord, run: RunProfile) -> VerdictWord | None:

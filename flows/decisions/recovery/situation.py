@@ -22,7 +22,7 @@ from flows.decisions.recovery.resume_rule import CheckpointRule, lineage
 from profiles.resolve import Resolved
 from profiles.vocabulary import Action, FaultClass, Mode, VerdictWord
 from workflows.model.attempt import LIVING, Evidence, LogLine, Signal
-from workflows.model.checkpoints import standing
+from workflows.model.checkpoints import seen, standing
 from workflows.model.fleet import BrakeState
 from workflows.model.records import ActionRecord, AttemptRecord, IncidentRecord, Story
 from workflows.wire import GateReport, ResumeChoice
@@ -120,7 +120,7 @@ def _pace(
     """The pace by checkpoints of the present lineage: when each was found, and what attempts were given to resume."""
     found = [
         Moved(item.step, item.at, item.attempt)
-        for item in story.checkpoints
+        for item in seen(story.checkpoints)
         if item.verdict is not VerdictWord.FAIL and _allowed((item.step, item.path), kept)
     ]
     found += [

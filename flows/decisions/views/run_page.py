@@ -26,7 +26,7 @@ from flows.decisions.views.status import (
 )
 from profiles.resolve import Resolved
 from profiles.vocabulary import FINISHED
-from workflows.model.checkpoints import standing
+from workflows.model.checkpoints import removed, standing
 from workflows.model.events import PageGround, RunPage, Sheet
 from workflows.model.records import TOLD, AttemptRecord, CheckpointRecord, IncidentRecord, StepRow, Story
 from workflows.model.why import DriverSight
@@ -221,16 +221,20 @@ def _incident_line(item: Json) -> str:
 
 
 def _checkpoint_rows(checkpoints: Sequence[CheckpointRecord]) -> list[Json]:
-    """The newest of each tier, and the newest that is proven."""
+    """The newest of each tier, the newest that is proven, and how many were removed."""
     newest: dict[tuple[str, str], CheckpointRecord] = {}
     for item in standing(checkpoints):
         key = (item.tier, str(item.verdict))
         if key not in newest or item.step >= newest[key].step:
             newest[key] = item
-    return [
+    rows: list[Json] = [
         {"tier": tier, "step": item.step, "proof": verdict, "why": item.why, "path": item.path}
         for (tier, verdict), item in sorted(newest.items())
     ]
+    if gone := removed(checkpoints):
+        why = f"{len(gone)} older ones, {sum(one.bytes for one in gone) / 1e9:.3f} GB, went while it trained"
+        rows.append({"tier": gone[-1].tier, "step": gone[-1].step, "proof": "removed", "why": why, "path": ""})
+    return rows
 
 
 def _goodput(status: Json) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence
 
 from workflows.programs.checkpoints.candidate import Candidate
-from workflows.programs.checkpoints.examine import CheckpointFinding, folder_of, has_changed, read_small
+from workflows.programs.checkpoints.examine import CheckpointFinding, has_changed, read_small
 from workflows.programs.checkpoints.formats import TRACKERS
 from workflows.programs.checkpoints.judge import COMPLETE
+from workflows.programs.checkpoints.surplus import entries_of
 from workflows.programs.runtime.files import write_atomically
 
 FOLDER = ".put-aside"
@@ -72,7 +73,7 @@ def put_aside(findings: Sequence[CheckpointFinding], run_dir: str, chosen: Optio
 
 def _move(one: CheckpointFinding, run_dir: str) -> str:
     """Rename its folder or its files; the folder that holds them now."""
-    source, names = _entries(one)
+    source, names = entries_of(one.root, one.candidate)
     for top in (run_dir, one.root):
         target = _free(os.path.join(top, FOLDER, os.path.dirname(one.candidate.path)).rstrip("/"), names)
         os.makedirs(target, exist_ok=True)
@@ -86,14 +87,6 @@ def _move(one: CheckpointFinding, run_dir: str) -> str:
     return target
 
 
-def _entries(one: CheckpointFinding) -> Tuple[str, List[str]]:
-    """The folder that it lies in, and its files there or the name of its own folder."""
-    folder = folder_of(one.root, one.candidate)
-    if one.candidate.single:
-        return folder, sorted(one.candidate.names())
-    return os.path.dirname(folder), [os.path.basename(folder)]
-
-
 def _free(folder: str, names: Sequence[str]) -> str:
     """`folder`, or one with a number that holds nothing of these names yet."""
     number, found = 1, folder
@@ -105,7 +98,7 @@ def _free(folder: str, names: Sequence[str]) -> str:
 
 def _name_instead(one: CheckpointFinding, chosen: CheckpointFinding) -> None:
     """Let the links and tracker files beside it that name it name the chosen one."""
-    folder, names = _entries(one)
+    folder, names = entries_of(one.root, one.candidate)
     mine = {os.path.realpath(os.path.join(folder, name)) for name in names}
     for entry in sorted(set(os.listdir(folder)) - set(names)):
         path = os.path.join(folder, entry)

@@ -10,17 +10,15 @@ import filecmp
 import os
 import shutil
 from dataclasses import dataclass, replace
-from typing import Collection, List, Sequence, Tuple
+from typing import Collection, List, Tuple
 
 from workflows.programs.checkpoints import proofs
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP
 from workflows.programs.checkpoints.listing import FileFacts, file_facts, list_files
+from workflows.programs.checkpoints.surplus import Stored, surplus
 from workflows.wire import FileRecord, Proof
 
 NO_LIMIT = -1
-ALWAYS_KEPT = 2
-"""The newest two usable ones are never deleted, whatever a profile says."""
-
 FICLONE = 0x40049409
 """Share the blocks of another file (btrfs, XFS, some network file systems): a copy at no cost."""
 
@@ -38,15 +36,6 @@ class ResumeLimits:
 NO_LIMITS = ResumeLimits()
 
 
-@dataclass(frozen=True)
-class OwnCopy:
-    """One of our own copies."""
-
-    step: int
-    path: str
-    usable: bool
-
-
 def why_not(step: int, path: str, limits: ResumeLimits) -> str:
     """Why the limits forbid this checkpoint, or "". A roll-back never goes forward, nor to an unknown step."""
     if limits.max_step != NO_LIMIT and step == UNKNOWN_STEP:
@@ -56,17 +45,6 @@ def why_not(step: int, path: str, limits: ResumeLimits) -> str:
     if str(step) in limits.excluded or _matches(path, limits.excluded):
         return "excluded: an attempt could not resume from it"
     return ""
-
-
-def surplus_copies(kept: Sequence[OwnCopy], keep: int) -> Tuple[str, ...]:
-    """Our copies that may be deleted: older than the newest `keep` usable ones, of which there are at least two."""
-    usable = sorted({one.step for one in kept if one.usable}, reverse=True)
-    protected = usable[: max(ALWAYS_KEPT, keep)]
-    if len(protected) < ALWAYS_KEPT:
-        return ()
-    return (
-        tuple(one.path for one in kept if one.step < protected[-1]) if len(protected) >= max(ALWAYS_KEPT, keep) else ()
-    )
 
 
 def _matches(path: str, excluded: Collection[str]) -> bool:
@@ -158,16 +136,9 @@ def prune_copies(run_dir: str, keep: int) -> List[str]:
     Raises:
         OSError: the storage cannot be read.
     """
-    kept = [
-        OwnCopy(
-            proof.step,
-            _folder_of(run_dir, proof.kept_path),
-            proof.verdict == "pass",
-        )
-        for proof in proofs.read_proofs(run_dir)
-        if proof.kept_path
-    ]
-    gone = [path for path in surplus_copies([one for one in kept if os.path.isdir(one.path)], keep)]
+    known = [(_folder_of(run_dir, one.kept_path), one) for one in proofs.read_proofs(run_dir) if one.kept_path]
+    copies = [(path, Stored(one.step, one.verdict == "pass")) for path, one in known if os.path.isdir(path)]
+    gone = [copies[index][0] for index in surplus([one for _, one in copies], keep)]
     for path in gone:
         shutil.rmtree(path, ignore_errors=True)
     return gone

@@ -135,6 +135,18 @@ def write_proof(run_dir: str, proof: Proof) -> None:
     write_atomically(os.path.join(folder, f"{name_of(run_dir, proof)}.json"), to_json(proof).encode() + b"\n")
 
 
+def drop_proof(run_dir: str, proof: Proof) -> None:
+    """Forget what was proven about a checkpoint that is gone; one of which a copy of ours is left is kept.
+
+    Raises:
+        OSError: the storage refused.
+    """
+    if not proof.kept_path:
+        path = os.path.join(run_dir, FOLDER, f"{name_of(run_dir, proof)}.json")
+        if _read_proof(path) == proof:
+            os.unlink(path)
+
+
 def claim_folder(run_dir: str, ledger: str) -> str:
     """Identity of the other ledger that owns the folder; "" where it is ours.
 

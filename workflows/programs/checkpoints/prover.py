@@ -4,8 +4,8 @@ A low-priority child of one launcher. It polls the checkpoint folder, waits unti
 for two looks, says so (a CheckpointSeen line, verdict unknown), reads it back from the storage, writes
 `proofs/step-<n>.json`, keeps a copy of a file that the trainer overwrites in place, and prints a CheckpointSeen line
 with the verdict. Lines on its standard input: `nan <step>` (checkpoints from that step on are not good, however
-complete), `look` (something was saved: look at once); their end is the end of the attempt: one last look, then it exits
-with 0.
+complete), `look` (something was saved: look at once), `surplus <ledger> <path>` (what nobody needs may go now, but for
+what the ranks resumed from); their end is the end of the attempt: one last look, then it exits with 0.
 
     python3 programs.pyz prove --directory=/data/runs/x/checkpoints --run-dir=/data/runs/x
 
@@ -24,15 +24,25 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from workflows.programs.checkpoints import listing as listings
 from workflows.programs.checkpoints import names
 from workflows.programs.checkpoints import proofs as checkpoints_proofs
+from workflows.programs.checkpoints import surplus as checkpoints_surplus
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
-from workflows.programs.checkpoints.examine import NEEDED, NEVER, CheckpointFinding, examine, folder_of
+from workflows.programs.checkpoints.examine import (
+    NEEDED,
+    NEVER,
+    CheckpointFinding,
+    examine,
+    folder_of,
+    has_changed,
+    place_of,
+)
 from workflows.programs.checkpoints.formats import find_candidates
 from workflows.programs.checkpoints.inventory import ReportedSteps, true_step
 from workflows.programs.checkpoints.judge import COMPLETE, CORRUPT, Evidence, usual
 from workflows.programs.checkpoints.kept_copies import keep_copy, prune_copies
 from workflows.programs.checkpoints.listing import FileFacts, Listing
+from workflows.programs.checkpoints.surplus import Stored, entries_of
 from workflows.programs.runtime import flags
-from workflows.wire import UNRECOGNISED, CheckpointSeen, Proof, line
+from workflows.wire import REMOVED, UNRECOGNISED, CheckpointSeen, Proof, line
 
 Signature = Tuple[FileFacts, ...]
 Proofs = Sequence[Proof]
@@ -154,6 +164,10 @@ class Options(flags.Flags):
     keep: int = 3
     """Copies of our own to keep; the newest two usable ones stay in any case."""
     keep_overwritten: bool = True
+    remove_surplus: bool = False
+    """Delete what nobody needs any more, whenever a line says that it may go now."""
+    keep_every_steps: int = 0
+    """Of each so many steps the oldest stays for good; 0: none does."""
     counter_restarts: bool = False
     """Steps in names start again after a resume: the last reported step counts instead."""
     poll_seconds: float = 0.5
@@ -204,6 +218,8 @@ class Prover:
         words = text.split()
         if words == ["look"]:
             return self.look(asked=True)
+        if words[:1] == ["surplus"] and len(words) > 1:
+            return self.remove_surplus(words[1], text.split(None, 2)[2] if len(words) > 2 else "")
         if len(words) != 2 or words[0] != "nan" or not words[1].isdigit():
             return []
         step = int(words[1])
@@ -251,6 +267,61 @@ class Prover:
                     seen.append(report)
         self._memory = memory
         return [report for report in seen if report.path]
+
+    def remove_surplus(self, ledger: str, resume_from: str) -> List[CheckpointSeen]:
+        """Delete proven checkpoints beyond those that the profile keeps; reports on those that are gone.
+
+        `ledger`: identity of the one that says so; it must own the run's folder. `resume_from`: what the ranks resumed
+        from, which stays. It ends early when it takes long: the next line goes on.
+
+        Raises:
+            OSError: the storage refused.
+        """
+        options = self.options
+        if not options.remove_surplus or checkpoints_proofs.owner_of(options.run_dir) != ledger:
+            return []
+        candidates = find_candidates(self._known, options.format, options.pattern)
+        if len(candidates) <= max(checkpoints_surplus.ALWAYS_KEPT, options.keep):
+            return []
+        folders = {options.directory, *(entries_of(options.directory, one)[0] for one in candidates)}
+        checkpoints_surplus.finish_removals(sorted(folders))
+        gone: List[CheckpointSeen] = []
+        give_way_at = time.monotonic() + GIVE_WAY_SECONDS
+        for candidate, proof in self._surplus(candidates, resume_from):
+            if gone and time.monotonic() > give_way_at:
+                return gone
+            if not has_changed(options.directory, candidate):
+                checkpoints_surplus.remove(*entries_of(options.directory, candidate))
+                gone.append(self._forget(candidate, proof))
+        return gone
+
+    def _surplus(self, candidates: Sequence[Candidate], resume_from: str) -> List[Tuple[Candidate, Proof]]:
+        """What may go, the oldest first. Only what was read back and has not changed since is judged at all."""
+        options = self.options
+        proofs = checkpoints_proofs.read_proofs(options.run_dir)
+        known = [(one, proof) for one in candidates if (proof := self._proof(one, proofs)) is not None]
+        stored = [self._stored(one, proof, resume_from) for one, proof in known]
+        if not checkpoints_surplus.surplus(stored, options.keep, options.keep_every_steps):
+            return []
+        named = checkpoints_surplus.named(options.directory, candidates, options.run_dir)
+        for index, (one, _) in enumerate(known):
+            stored[index] = replace(stored[index], needed=stored[index].needed or one.path in named)
+        found = checkpoints_surplus.surplus(stored, options.keep, options.keep_every_steps)
+        return sorted((known[index] for index in found), key=lambda one: one[1].step)
+
+    def _stored(self, candidate: Candidate, proof: Proof, resume_from: str) -> Stored:
+        good = proof.verdict == "pass" and (self.first_nan_step == NO_NAN or proof.step < self.first_nan_step)
+        place = place_of(self.options.directory, candidate)
+        opened = f"{resume_from}/".startswith(f"{place}/") if resume_from else False
+        mine = checkpoints_surplus.lies_within(self.options.directory, candidate, self.options.run_dir)
+        return Stored(proof.step, good, good, candidate.overwritten or opened or not mine)
+
+    def _forget(self, candidate: Candidate, proof: Proof) -> CheckpointSeen:
+        """It is gone; the report of that."""
+        checkpoints_proofs.drop_proof(self.options.run_dir, proof)
+        self._passed.pop(proof.step, None)
+        why = f"removed: older than the newest {max(checkpoints_surplus.ALWAYS_KEPT, self.options.keep)} usable ones"
+        return CheckpointSeen(proof.step, proof.path, time.time(), "unknown", why, candidate.total_bytes(), REMOVED)
 
     def _report_complete(self, due: Sequence[Tuple[Candidate, Evidence]], proofs: Proofs) -> None:
         """Report which checkpoints of this attempt are complete before any is read, which may take minutes."""

@@ -10,7 +10,7 @@ from workflows.programs.coordinator import saves as coordinator_saves
 from workflows.programs.coordinator.saves import Saves
 from workflows.programs.progress.pace import step_seconds
 from workflows.programs.runtime.flags import replace
-from workflows.wire import UNRECOGNISED, CheckpointSeen, PhaseSeen, StepSeen
+from workflows.wire import REMOVED, UNRECOGNISED, CheckpointSeen, PhaseSeen, StepSeen
 
 RECENT_STEPS = 32
 KEPT_CHECKPOINTS = 200
@@ -65,6 +65,8 @@ class Progress:
     phase_at: float = 0.0
     stall: Optional[Stall] = None
     checkpoints: Tuple[CheckpointSeen, ...] = ()
+    removed: Tuple[CheckpointSeen, ...] = ()
+    """The newest reports on checkpoints that nobody needed and that are gone."""
     last_checkpoint_step: Optional[int] = None
     """Step of the newest checkpoint that was proven good."""
     incarnation: int = 1
@@ -233,6 +235,9 @@ def _stall_end(stall: Stall, at: float, detail: str = "") -> Moment:
 def _checkpoint(progress: Progress, report: CheckpointSeen) -> Progress:
     if report.verdict not in PROVEN and report.format == UNRECOGNISED:
         return replace(progress, unrecognised=report.why)
+    if report.verdict not in PROVEN and report.format == REMOVED:
+        left = tuple(one for one in progress.checkpoints if one.path != report.path)
+        return replace(progress, checkpoints=left, removed=(*progress.removed, report)[-KEPT_CHECKPOINTS:])
     if report.verdict not in PROVEN:
         # The files are complete but unread: it shows how far the save is, and nobody may resume from it.
         return replace(progress, saves=coordinator_saves.note_written(progress.saves, report, progress.interval))

@@ -36,6 +36,11 @@ LONGEST_WAIT_SECONDS = 60.0
 LENT = "lent"
 """Value of `right=` in `GET /status` while the flow allows restarts in place; any other value is the reason why not."""
 
+RELEASE_SECONDS = 5.0
+"""The flow's word that checkpoints may go holds so long: it says it with each look."""
+RELEASE_EACH_SECONDS = 1.0
+"""So often it is passed on."""
+
 ROWS_AN_ANSWER = 5000
 WITHHELD_CHARACTERS = 200
 
@@ -90,6 +95,26 @@ def parse_wait_seconds(query: Mapping[str, str]) -> float:
     return min(LONGEST_WAIT_SECONDS, max(0.0, float(query.get("wait") or 0)))
 
 
+class SurplusRelease:
+    """The flow's word that checkpoints which nobody needs may go; Unix times in seconds."""
+
+    def __init__(self) -> None:
+        self._ledger = ""
+        self._until = 0.0
+        self._taken_at = 0.0
+
+    def note(self, ledger: str, now: float) -> None:
+        """The ledger of this identity says so now."""
+        self._ledger, self._until = ledger, now + RELEASE_SECONDS
+
+    def take(self, now: float) -> str:
+        """The identity of the ledger, to be passed on; "": nothing may go, or it was passed on a moment ago."""
+        if now >= self._until or abs(now - self._taken_at) < RELEASE_EACH_SECONDS:
+            return ""
+        self._taken_at = now
+        return self._ledger
+
+
 class Coordinator:
     """Answers requests from the state of an `AttemptStore`."""
 
@@ -98,6 +123,7 @@ class Coordinator:
         self._token = environment.get("PRIMUS_TOKEN", "")
         self.store = AttemptStore(gang, self._wake)
         self._usage = UsageByLauncher()
+        self._release = SurplusRelease()
         self._server: Optional[Server] = None
 
     def open_journal(self, path: str) -> None:
@@ -200,7 +226,11 @@ class Coordinator:
         self.store.note_life(key, request.body.get("life"), now)
         if batch.reports or batch.state or batch.pids:
             self.store.take(batch)
-        return Response(200, {"life": True} if self.store.wants_life(key) else {})
+        answer: Dict[str, Any] = {"life": True} if self.store.wants_life(key) else {}
+        proves, gangs = key == self.store.gangs.main.first_key, self.store.gangs.trainers
+        if proves and all(one.trains_on for one in gangs) and (ledger := self._release.take(now)):
+            answer["surplus"] = ledger
+        return Response(200, answer)
 
     def progress(self, request: Request) -> Response:
         """POST /v1/progress."""
@@ -250,7 +280,12 @@ class Coordinator:
         return Response(200, {})
 
     def status(self, request: Request) -> Response:
-        """GET /status; with `right=lent` or `right=<why not>` the flow allows or forbids restarts in place."""
+        """GET /status; with `right=lent` or `right=<why not>` the flow allows or forbids restarts in place.
+
+        With `surplus=<ledger>` it says that checkpoints which nobody needs may go now.
+        """
+        if "surplus" in request.query:
+            self._release.note(unquote_plus(request.query["surplus"])[:WITHHELD_CHARACTERS], time.time())
         if "right" in request.query:
             right = unquote_plus(request.query["right"])[:WITHHELD_CHARACTERS]
             self._set_right("" if right == LENT else right)

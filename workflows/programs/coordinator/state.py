@@ -405,6 +405,17 @@ class State:
         """Whether the flow allows restarts at all, used up or not; without, a hang is only reported."""
         return self.restarts_lent > 0 and not self.withheld
 
+    @property
+    def trains_on(self) -> bool:
+        """Whether its ranks train, and nobody may be about to go back to an earlier checkpoint or be reading one."""
+        stopping = any(order.is_stop for order in self.orders)
+        if stopping or self.rank_ends or self.pending is not None or self.progress.first_nan_step is not None:
+            return False
+        if any(one.state != "running" for one in self.members.values() if self.restarts_together(one.role)):
+            return False
+        begun = self.progress.incarnation == self.incarnation if self.progress.recent else self.incarnation == 1
+        return begun and self.progress.phase not in ("init", "restore")
+
     def restarts_together(self, role: str) -> bool:
         """Whether ranks of `role` restart together with this gang."""
         return role == self.deciding_role or role in self.companions

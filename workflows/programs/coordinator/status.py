@@ -30,6 +30,7 @@ def status(state: State, heard: Mapping[Key, float], environment: Mapping[str, s
         first_nan_step=progress.first_nan_step,
         last_checkpoint_step=progress.last_checkpoint_step,
         checkpoints=list(progress.checkpoints),
+        removed=list(progress.removed),
         saves=saves(state),
         unrecognised=progress.unrecognised,
         ended=list(state.rank_ends),

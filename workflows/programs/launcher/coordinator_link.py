@@ -29,6 +29,7 @@ from workflows.programs.launcher.rendezvous import (
     JoinError,
     LinkEvent,
     LogNote,
+    SurplusReleased,
     free_port,
     parse_orders,
 )
@@ -50,6 +51,8 @@ class SenderContext(NamedTuple):
     """What the pod's ranks show of life, where that is due."""
     rejoin: Callable[[Client], int]
     """Presents the pod anew; the number of the last batch that the coordinator knows. May raise as `Entry.join`."""
+    release: Callable[[str], None]
+    """Takes the identity of the ledger that lets checkpoints go which nobody needs."""
 
 
 class Sender:
@@ -137,6 +140,8 @@ class Sender:
                     continue
                 arrived = answer.status < 500
                 self._life_wanted = answer.body.get("life") is True
+                if isinstance(ledger := answer.body.get("surplus"), str) and ledger:
+                    self._words.release(ledger)
                 self._note_refusal(answer)
             except (UnreachableError, JoinError):
                 arrived = False
@@ -211,7 +216,14 @@ class CoordinatorLink:
         self._closed = False
         self._incarnation = 1
         self._heard_order = 0
-        words = SenderContext(options.role, place.pod_index, self._meter.take_newest, self._life.take, self._rejoin)
+        words = SenderContext(
+            options.role,
+            place.pod_index,
+            self._meter.take_newest,
+            self._life.take,
+            self._rejoin,
+            self._release,
+        )
         self._sender = Sender(self._client, words, lambda reason: self.add_event(LogNote(reason)))
 
     def start(self) -> None:
@@ -336,6 +348,9 @@ class CoordinatorLink:
             self.add_event(met)
             break
         client.close()
+
+    def _release(self, ledger: str) -> None:
+        self.add_event(SurplusReleased(ledger))
 
     def _rejoin(self, client: Client) -> int:
         entry = GangEntry(client, self._options, self._place)

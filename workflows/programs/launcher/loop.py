@@ -29,6 +29,7 @@ from workflows.programs.launcher.rendezvous import (
     RestartOrder,
     StacksOrder,
     StopOrder,
+    SurplusReleased,
 )
 from workflows.programs.launcher.reporting import LOOK_SECONDS, Console, GrowingFile, Reporter
 from workflows.programs.launcher.saves import SaveRequester, why_not_resumable
@@ -257,10 +258,13 @@ class Launcher:
         else:
             self._take_other_event(news)
 
-    def _take_other_event(self, news: Union[StacksOrder, LogNote, GangLost]) -> None:
+    def _take_other_event(self, news: Union[StacksOrder, SurplusReleased, LogNote, GangLost]) -> None:
         if isinstance(news, StacksOrder):
             self._say(f"told to say where the ranks stand: {news.why}")
             self._stacks.answer(news, self._ranks.pids_by_rank())
+        elif isinstance(news, SurplusReleased):
+            if self._state.stage == "running":  # ranks that begin again may be reading any of them
+                self._children.prover.let_go(news.ledger, self._place.resume_from)
         elif isinstance(news, LogNote):
             self._say(news.text)
         else:

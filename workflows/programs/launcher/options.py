@@ -65,6 +65,11 @@ class Options(flags.Flags):
     checkpoint_pattern: str = ""
     keep: int = 3
     keep_overwritten: bool = True
+    remove_surplus: bool = False
+    """Checkpoints beyond those to keep are deleted while the ranks train, whenever the coordinator says that they may
+    go."""
+    keep_every_steps: int = 0
+    """Of each so many steps one checkpoint stays for good; 0: none does."""
     log_limit_bytes: int = 64 * 1024 * 1024
     """Size at which a rank's log is rotated; two older generations are kept."""
     pseudo_terminal: bool = False

@@ -81,6 +81,12 @@ class ProverChild:
             with contextlib.suppress(OSError):  # it is gone or stuck: it looks by itself when it is back
                 os.write(self._stdin, b"look\n")
 
+    def let_go(self, ledger: str, resume_from: str) -> None:
+        """Tell it that checkpoints nobody needs may go now, but for the one that the ranks resumed from."""
+        if self._stdin >= 0:
+            with contextlib.suppress(OSError):  # it is gone or stuck: nothing goes then
+                os.write(self._stdin, f"surplus {ledger} {resume_from}\n".encode())
+
     def mark_ended(self) -> None:
         """Note that its process was reaped."""
         self.pid = 0
@@ -113,6 +119,8 @@ def command(options: Options, place: Place) -> List[str]:
         "pattern": options.checkpoint_pattern,
         "keep": options.keep,
         "keep_overwritten": options.keep_overwritten,
+        "remove_surplus": options.remove_surplus,
+        "keep_every_steps": options.keep_every_steps,
         "counter_restarts": options.counter_restarts,
     }
     # Written out here: importing the prover itself would cost every launcher its memory and start-up time.

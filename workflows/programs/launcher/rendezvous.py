@@ -191,6 +191,13 @@ class StacksOrder:
 
 
 @dataclass(frozen=True)
+class SurplusReleased:
+    """Checkpoints that nobody needs may go now, says the ledger of this identity."""
+
+    ledger: str
+
+
+@dataclass(frozen=True)
 class LogNote:
     """A line for the log, without further effect."""
 
@@ -205,7 +212,7 @@ class GangLost:
     cause: LauncherCause
 
 
-LinkEvent = Union[GangComplete, StopOrder, RestartOrder, StacksOrder, LogNote, GangLost]
+LinkEvent = Union[GangComplete, StopOrder, RestartOrder, StacksOrder, SurplusReleased, LogNote, GangLost]
 
 
 class NumberedOrder(NamedTuple):

@@ -33,8 +33,9 @@ from tests.support.cases.rows import rows
 from workflows.programs.checkpoints import integrity, kept_copies, manifest
 from workflows.programs.checkpoints.formats import find_candidates
 from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
-from workflows.programs.checkpoints.kept_copies import OwnCopy, ResumeLimits
+from workflows.programs.checkpoints.kept_copies import ResumeLimits
 from workflows.programs.checkpoints.listing import list_files
+from workflows.programs.checkpoints.surplus import Stored, surplus
 from workflows.wire import CheckpointState
 
 
@@ -211,9 +212,11 @@ def test_counters_that_start_again_are_mapped_by_what_was_reported(tmp_path: Pat
 
 
 @rows("programs/checkpoints/checkpoints")
-def test_retention_keeps_the_newest_two_usable_ones(kept: str, keep: int, gone: str) -> None:
-    copies = [OwnCopy(int(word[:-1]), word[:-1], word.endswith("+")) for word in kept.split()]
-    assert kept_copies.surplus_copies(copies, keep) == tuple(gone.split())
+def test_retention_keeps_the_newest_two_usable_ones(kept: str, keep: int, gone: str, every: int = 0) -> None:
+    """`+`: usable, `-`: whole, but not read or not good, `!`: damaged, `n`: usable and somebody needs it."""
+    words = kept.split()
+    stored = [Stored(int(word[:-1]), word[-1] in "+n", word[-1] != "!", word[-1] == "n") for word in words]
+    assert [words[index][:-1] for index in surplus(stored, keep, every)] == gone.split()
 
 
 def test_limits_forbid_an_unknown_step_after_a_roll_back() -> None:

@@ -13,11 +13,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.builders.checkpoint_samples import SAMPLES, Files, npy_file, put, safetensors_file, torch_file
-from workflows.programs.checkpoints import choose, integrity, kept_copies, manifest, prover, zip_files
+from tests.support.builders.checkpoint_samples import (
+    SAMPLES,
+    Files,
+    npy_file,
+    primus,
+    put,
+    safetensors_file,
+    torch_file,
+)
+from workflows.programs.checkpoints import choose, integrity, manifest, prover, zip_files
 from workflows.programs.checkpoints.integrity import PickleError, storage_needs
 from workflows.programs.checkpoints.inventory import SurveyRequest, look_into, to_states
-from workflows.programs.checkpoints.kept_copies import OwnCopy, ResumeLimits
+from workflows.programs.checkpoints.kept_copies import ResumeLimits
+from workflows.programs.checkpoints.surplus import Stored, surplus
 
 WORDS = {"pass", "fail", "unknown"}
 SEVERAL = settings(max_examples=260, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,15 +103,51 @@ def test_a_roll_back_never_goes_forward(steps: list[int], max_step: int, exclude
     assert [one.step for one in states] == sorted(steps, reverse=True)
 
 
+STORED = st.builds(Stored, st.integers(-1, 30), st.booleans(), st.booleans(), st.booleans())
+
+
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), unique_by=lambda one: one[0]), st.integers(0, 6))
-def test_retention_never_deletes_the_newest_two_usable_ones(kept: list[tuple[int, bool]], keep: int) -> None:
-    copies = [OwnCopy(step, str(step), usable) for step, usable in kept]
-    gone = {int(path) for path in kept_copies.surplus_copies(copies, keep)}
-    usable = sorted((step for step, good in kept if good), reverse=True)
-    assert not gone & set(usable[: max(2, keep)])
-    if len(usable) >= max(2, keep):
-        assert {step for step, _ in kept} - gone <= set(range(usable[max(2, keep) - 1], 31))
+@given(st.lists(STORED, max_size=12), st.integers(0, 6), st.integers(0, 12))
+def test_what_remains_is_enough_and_a_resume_takes_the_same(stored: list[Stored], keep: int, every: int) -> None:
+    gone = surplus(stored, keep, every)
+    left = [one for index, one in enumerate(stored) if index not in gone]
+    usable = sorted({one.step for one in stored if one.usable and one.step >= 0}, reverse=True)
+    newest = set(usable[: max(2, keep)])
+    assert [one for one in left if one.step in newest] == [one for one in stored if one.step in newest]
+    assert all(stored[index].whole and not stored[index].needed for index in gone)
+    assert all(stored[index].step < min(newest) for index in gone)
+    assert not gone or len(newest) == max(2, keep)
+    assert surplus(left, keep, every) == [], "once is enough: what stays for good stays so"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from("gbd"), min_size=1, max_size=7), st.integers(1, 4), st.booleans())
+def test_after_a_removal_a_resume_takes_what_it_would_have_taken(kinds: list[str], keep: int, alone: bool) -> None:
+    """`g`: good, `b`: a byte flipped, `d`: a file deleted."""
+    with folder() as run:
+        (run / "ledger").write_text("mine")
+        wanted = prover.Options(str(run / "checkpoints"), str(run), keep=keep, remove_surplus=True)
+        for number, kind in enumerate(kinds, start=1):
+            files = dict(primus(10 * number))
+            name = f"step-{10 * number}/shard-0.npz"
+            if kind == "d":
+                del files[name]
+            elif kind == "b":
+                files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
+            put(run / "checkpoints", files)
+        watching = prover.Prover(wanted)
+        for _ in range(5):
+            watching.look()
+        resume = choose.Options(str(run / "checkpoints"), str(run), chooses_itself=False)
+        before = choose.choose(resume)
+        good = [10 * number for number, kind in enumerate(kinds, start=1) if kind == "g"]
+        gone = [one.step for one in watching.remove_surplus("mine", before.resume_from if alone else "")]
+        after = choose.choose(resume)
+        left = {int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")}
+    told = [(one.resume_from, one.resume_step, one.verdict) for one in (before, after)]
+    assert told[0] == told[1]
+    assert gone == good[: -max(2, keep)]
+    assert left == {10 * number for number, _ in enumerate(kinds, start=1)} - set(gone)
 
 
 FILES = [("x.pt", torch_file()), ("x.npz", torch_file()), ("x.safetensors", safetensors_file()), ("x.npy", npy_file())]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases.rows import rows
+from workflows.programs.coordinator import service
 from workflows.programs.coordinator.main import Options, parse
 from workflows.programs.coordinator.service import Coordinator
 from workflows.programs.coordinator.store import ExpectedGang
@@ -200,3 +201,60 @@ def test_limits_come_from_flags_and_0_means_that_none_is_known() -> None:
 def test_wrong_options_are_named(flag: str) -> None:
     with pytest.raises(UsageError, match=flag.partition("=")[0]):
         parse([flag])
+
+
+def test_checkpoints_may_go_while_all_train_and_the_flow_says_so(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "RELEASE_EACH_SECONDS", 0.0)
+    sequence = 0
+
+    def tell(*items: dict[str, Any], **more: Any) -> object:
+        nonlocal sequence
+        sequence += 1
+        return ask(coordinator, "POST", "/v1/report", report(*items, sequence=sequence, **more)).body.get("surplus")
+
+    ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pods": 1, "processes": 2})
+    step = {"report": "StepSeen", "step": 9, "at": 5.0, "rank": 0, "loss": 2.0}
+    assert tell(step, state="running", pids={"0": 7, "1": 8}) is None, "the flow has said nothing"
+    assert ask(coordinator, "GET", "/status", surplus="5f1c").body["removed"] == []
+    assert tell() == "5f1c"
+    assert tell({"report": "PhaseSeen", "phase": "restore", "at": 6.0, "rank": 0}) is None, "somebody reads one"
+    assert tell({**step, "step": 10}) == "5f1c"
+    seen = {"report": "CheckpointSeen", "step": 8, "path": "/c/8", "at": 7.0, "verdict": "pass", "resume_from": "/c/8"}
+    tell(seen, {**seen, "step": 9, "path": "/c/9"}, {**seen, "verdict": "unknown", "format": "removed"})
+    told = ask(coordinator, "GET", "/status").body
+    assert [one["path"] for one in told["checkpoints"]] == ["/c/9"], "nothing begins again from what is gone"
+    assert [one["path"] for one in told["removed"]] == ["/c/8"]
+    assert tell({**step, "step": 11, "loss": "nan"}) is None, "a roll-back may come"
+
+
+def test_a_word_of_the_flow_holds_for_seconds_and_is_passed_on_once_a_second() -> None:
+    release = service.SurplusRelease()
+    assert release.take(100.0) == ""
+    release.note("5f1c", 100.0)
+    assert [release.take(100.0 + after) for after in (0.0, 0.9, 1.0, 4.9, 5.0, 7.0)] == [
+        "5f1c",
+        "",
+        "5f1c",
+        "5f1c",
+        "",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("why", ["ended", "stopped", "leaving"])
+def test_nothing_goes_once_a_rank_has_ended_or_the_gang_stops(
+    coordinator: Coordinator, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "RELEASE_EACH_SECONDS", 0.0)
+    ask(coordinator, "POST", "/v1/join", {"role": "trainer", "pod_index": 0, "pods": 1, "processes": 2})
+    step = {"report": "StepSeen", "step": 9, "at": 5.0, "rank": 0, "loss": 2.0}
+    ask(coordinator, "POST", "/v1/report", report(step, state="running", pids={"0": 7, "1": 8}))
+    ask(coordinator, "GET", "/status", surplus="5f1c")
+    assert ask(coordinator, "POST", "/v1/report", report(sequence=2)).body == {"surplus": "5f1c"}
+    if why == "stopped":
+        ask(coordinator, "POST", "/v1/stop", {"why": "asked"})
+    end = {"report": "RankEnd", "rank": 1, "local_rank": 1, "at": 6.0, "exit_code": 1}
+    told = report(*([end] if why == "ended" else []), sequence=3, state="leaving" if why == "leaving" else "")
+    assert "surplus" not in ask(coordinator, "POST", "/v1/report", told).body
