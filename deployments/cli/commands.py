@@ -37,6 +37,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "status": _of("train", "Where a run stands, and what happened to it."),
             "runs": _of("train", "Every run, the newest last."),
             "logs": _of("logs", "What the processes of a run printed, also of dead nodes."),
+            "exec": _act("logs", "Run a command beside a living rank."),
             "stop": _act("train", "Save and end a run."),
             "resume": _act("train", "Continue a stopped or failed run after your fix."),
             "checkpoints": _of("checkpoints", "Checkpoints, their proofs, and which one a resume takes."),

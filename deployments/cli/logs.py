@@ -1,4 +1,4 @@
-"""`primus logs`: the ranks' output from the run's folder, which outlives pods and nodes."""
+"""`primus logs`: what ranks printed, from the run's folder, which outlives pods; `exec`: a command beside a rank."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from deployments.cli.app import MOST, Run, Since, app
+from deployments.cli.approvals import who
 from deployments.exit_codes import GOOD, out, say
 from flows.decisions.text import since_seconds, timestamp
 from profiles.errors import NotFound, ProfileError
@@ -86,6 +87,62 @@ def show_logs(  # noqa: PLR0913 - each is a flag that was promised
     if follow:
         _follow(lambda: _paths(folder, rank), logs, wanted, rank == "all", lambda: _is_over(ledger, run, number))
     return GOOD
+
+
+@app.command("exec")
+def execute_beside(
+    run: Run,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="The program and its arguments.")],
+    rank: Annotated[int, typer.Option("--rank", min=0, max=MOST, help="Beside this rank of the role.")] = 0,
+    role: Annotated[str, typer.Option("--role", help="Its role; else the one that decides.")] = "",
+    timeout: Annotated[float, typer.Option("--timeout", min=1, max=86_400, help="Seconds that it may take.")] = 60.0,
+    *,
+    raw: Annotated[bool, typer.Option("--raw", help="Its bytes as they are, escape sequences too.")] = False,
+) -> int:
+    """Run a command in the container of a living rank; its exit status is the exit code.
+
+    On an embedded cluster it sees the rank's files, folder and environment, but no secret; on Kubernetes it is what
+    `kubectl exec` does, by your own right to (get and create on pods/exec).
+
+    Example: primus exec demo-1 --rank 1 -- env
+    """
+    from tasks.runs.execute import execute, place_of
+
+    settings = Settings.from_environment(os.environ)
+    ledger = Ledger(settings.ledger_url)
+    place = place_of(run, rank, role, settings, ledger)
+    ledger.act(run, "exec", f"{command[0]} beside rank {rank} of {place.role}", who())
+    shown = Shown(raw=raw)
+    try:
+        return execute(place, command, settings, timeout, shown.take)
+    finally:
+        shown.close()
+
+
+class Shown:
+    """What a command prints, on the streams on which it does; line by line as a terminal may see it, unless `raw`."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self._raw, self._rest = raw, {1: b"", 2: b""}
+
+    def take(self, data: bytes, number: int) -> None:
+        """Show some more of it."""
+        stream = {1: sys.stdout, 2: sys.stderr}[number]
+        if self._raw:
+            stream.flush()
+            stream.buffer.write(data)
+            stream.buffer.flush()
+            return
+        *lines, self._rest[number] = (self._rest[number] + data).split(b"\n")
+        for line in lines:
+            {1: out, 2: say}[number](printable_text(line))
+        stream.flush()
+
+    def close(self) -> None:
+        """Show lines that have no end."""
+        for number, rest in self._rest.items():
+            if rest:
+                {1: out, 2: say}[number](printable_text(rest))
 
 
 def _check_rank(rank: str, *, first_failing: bool) -> None:

@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -237,14 +237,21 @@ def rank_process(scene: Scene, rank: int) -> int:
     Raises:
         NotFound: no such process lives.
     """
-    found: list[tuple[float, int]] = []
-    for pod in scene.pods(scene.resolved.run.deciding_role.name):
-        for pid in scene.cluster.pod_processes(pod):
-            if (_variable(pid, b"PRIMUS_RANK") or _variable(pid, b"RANK")) == str(rank):
-                found.append((_age_key(pid), pid))
-    if not found:
+    pid = process_of(scene.cluster, scene.pods(scene.resolved.run.deciding_role.name), rank)
+    if pid is None:
         raise NotFound(f"rank {rank} of {scene.attempt.run} is not running")
-    return min(found)[1]
+    return pid
+
+
+def process_of(cluster: Breakable, pods: Sequence[str], rank: int) -> int | None:
+    """Pid of a rank in one of these pods; None where it is not running."""
+    found = [
+        (_age_key(pid), pid)
+        for pod in pods
+        for pid in cluster.pod_processes(pod)
+        if (_variable(pid, b"PRIMUS_RANK") or _variable(pid, b"RANK")) == str(rank)
+    ]
+    return min(found)[1] if found else None
 
 
 def _variable(pid: int, name: bytes) -> str:

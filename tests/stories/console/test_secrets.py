@@ -55,6 +55,9 @@ def test_no_secret_is_written_down(postgres: PostgresServer) -> None:
             until("the run trains", lambda: ledger.run("open") and ledger.steps("open"), made.told)
             assert len(shown := environments(home)) >= 3, "server, runner and monitor; a driver is forked"
             assert [word for word in (password, auth) if word.encode() in b"".join(shown)] == []
+            beside = made.primus("exec", "open", "--rank", "1", "--", "sh", "-c", "env; exit 7", code=7).stdout
+            assert "PRIMUS_RANK=1" in beside.splitlines()
+            assert [word for word in words.values() if word in beside] == []
             cause_kill("open", home, ledger)
             assert made.ended(identity)["type"] == "COMPLETED", made.told()
             assert ledger.story("open").run.state is RunState.SUCCEEDED

@@ -42,7 +42,7 @@ from tasks.clusters import embedded_cluster
 from tasks.ledger.ledger import Ledger
 from tasks.prefect import automations as callers
 from tasks.processes import own_user
-from tasks.runs import faults
+from tasks.runs import execute, faults
 from tasks.runs.open import open_run
 from tasks.settings import Settings, localised
 from tests.support.builders.ledgers import a_person
@@ -112,6 +112,8 @@ def world(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -
     monkeypatch.setattr(faults, "step_seen", lambda _: 1)
     drilled = dict.fromkeys(("detected_after_seconds", "resumed_after_seconds", "attempt", "action"))
     drilled |= {"fault": "kill-rank:1", "recovered": True, "why": "for a test"}
+    monkeypatch.setattr(execute, "place_of", lambda *_: SimpleNamespace(role="trainer"))
+    monkeypatch.setattr(execute, "execute", lambda *_: 0)
     monkeypatch.setattr(drill_flow, "measure", lambda *_: drilled)
     monkeypatch.setattr(preflight_flow, "prove", nothing)
     monkeypatch.setattr(preflight_flow, "prove_due", nothing)
@@ -158,6 +160,7 @@ ACTS: list[tuple[str, str, str]] = [
     ("nodes release node-3 --why mended", PEOPLE, "act release node-3"),
     ("preflight --depth smoke", PEOPLE, "act preflight"),
     ("drill night --fault kill-rank:1", RUN, "act drill kill-rank:1"),
+    ("exec night --rank 1 -- env", RUN, "act exec"),
     ("failover lost", "lost", "act failover"),
     ("monitor --once --mode act", PEOPLE, "act monitor"),
     ("up", "", "act up"),

@@ -62,7 +62,7 @@ NO_NUMBERS = ("nan", "inf", "-inf", "", "typo", "1e400", "9" * 40, "٣")
 CHOICES = {
     "--state", "--since", "--cluster", "--mode", "--rank", "--suite", "--depth", "--launcher", "--trial", "--nodes",
     "--only", "--by", "--class", "--run", "--fault", "--as", "--part", "--interval", "--deep-interval", "--checks",
-    "--peers", "--like", "--progress", "--tag",
+    "--peers", "--like", "--progress", "--tag", "--role",
 }  # fmt: skip
 FREE = {
     "--why": "a person's words", "--set": "by the profile's fields", "--name": "by the pattern of names",
@@ -209,7 +209,7 @@ def test_it_says_its_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 # What a shell completes.
 
 ROOT = Path(__file__).parents[3]
-UNKNOWN_BEFOREHAND = {"--tag", "--owner", "--since", "--interval", "--deep-interval", "--checks", "--peers"}
+UNKNOWN_BEFOREHAND = {"--role", "--tag", "--owner", "--since", "--interval", "--deep-interval", "--checks", "--peers"}
 NUMBERS_OF = [parameter for *_, parameter in NUMBERS]
 KNOWN = {"runs": ["demo-2", "demo-1"], "nodes": ["node-0", "node-1"], "approvals": ["demo-1-a1-i1-approval"]}
 
