@@ -25,7 +25,7 @@ from workflows.model.checkpoints import forbidden
 from workflows.model.records import RunRecord
 from workflows.programs.checkpoints import proofs
 from workflows.programs.checkpoints import surplus as checkpoints_surplus
-from workflows.programs.checkpoints.inventory import Survey, SurveyRequest, look_into
+from workflows.programs.checkpoints.inventory import NEVER, Survey, SurveyRequest, look_into
 from workflows.programs.checkpoints.kept_copies import NO_LIMIT, ResumeLimits
 from workflows.programs.checkpoints.surplus import ALWAYS_KEPT, beyond, entries_of
 
@@ -58,7 +58,7 @@ def surplus(ledger: Ledger, home: Path) -> Iterator[Removable]:
     runs = ledger.runs()
     for run in runs:
         if not why_kept(run, runs, ledger, home):
-            yield from _old_checkpoints(run, ledger)
+            yield from _old_checkpoints(run, ledger, reads=True)
     yield from _old_programs_of(runs, home)
 
 
@@ -78,7 +78,7 @@ def automatic(ledger: Ledger, home: Path, profile: ClusterProfile, now: float) -
         if run.name in gone:
             yield from _folders_of(run, home, gone[run.name])
         elif resolved_of(run).run.checkpoint.remove_surplus != "by_hand":
-            yield from _old_checkpoints(run, ledger)
+            yield from _old_checkpoints(run, ledger, reads=False)
     if asking:
         yield from _old_programs_of(runs, home)
 
@@ -187,7 +187,7 @@ def _names(run: RunRecord, folder: Path) -> bool:
     return run.state not in FINISHED and f"{folder}/" in f"{json.dumps(run.resolved)}/".replace('"', "/")
 
 
-def _old_checkpoints(run: RunRecord, ledger: Ledger) -> Iterator[Removable]:
+def _old_checkpoints(run: RunRecord, ledger: Ledger, *, reads: bool) -> Iterator[Removable]:
     resolved = resolved_of(run)
     folder, policy = checkpoint_folder(resolved, run.name), resolved.run.checkpoint
     if not folder.is_relative_to(run_folder(resolved, run.name)) or not folder.is_dir():
@@ -197,13 +197,15 @@ def _old_checkpoints(run: RunRecord, ledger: Ledger) -> Iterator[Removable]:
     limits = ResumeLimits(NO_LIMIT if max_step is None else max_step, excluded)
     request = replace(survey_request(resolved, run.name), limits=limits)
     try:
-        found = [one for one in _looked_into(request, policy.keep).findings if not one.kept]
+        # Whoever looks again and again cannot read terabytes each time: then only what was proven counts.
+        seen = _looked_into(request, policy.keep) if reads else look_into(replace(request, reading=NEVER))
+        found = [one for one in seen.findings if not one.kept]
         named = checkpoints_surplus.named(str(folder), [one.candidate for one in found], request.run_dir)
     except (OSError, ValueError) as error:
         raise Unavailable(f"the checkpoints of {run.name} cannot be looked into: {error}") from error
     # From which the last attempt went on: its first step proves the resume.
     needed = [step for one in attempts[-1:] if (step := one.resumed_from_step) is not None]
-    for one in beyond(found, policy.keep, policy.keep_every_steps, needed, named):
+    for one in beyond(found, policy.keep, policy.keep_every_steps, needed, named, proven=not reads):
         if checkpoints_surplus.lies_within(one.root, one.candidate, request.run_dir):
             place, names = entries_of(one.root, one.candidate)
             paths = [Path(place) / name for name in names]

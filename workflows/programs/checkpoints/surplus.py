@@ -15,7 +15,7 @@ from typing import Any, Container, Dict, Iterable, List, Optional, Sequence, Set
 
 from workflows.programs.checkpoints.candidate import UNKNOWN_STEP, Candidate
 from workflows.programs.checkpoints.examine import CheckpointFinding, folder_of, place_of, read_small
-from workflows.programs.checkpoints.judge import BAD, COMPLETE, STALE
+from workflows.programs.checkpoints.judge import BAD, COMPLETE, OK, STALE
 from workflows.programs.runtime.files import write_atomically
 
 ALWAYS_KEPT = 2
@@ -77,12 +77,16 @@ def beyond(
     keep_every_steps: int = 0,
     needed: Container[int] = (),
     named: Container[str] = (),
+    proven: bool = False,
 ) -> List[CheckpointFinding]:
-    """Of an ended run those that may go, but those of `needed` steps and of `named` paths; what is damaged stays."""
+    """Of an ended run those that may go, but those of `needed` steps and of `named` paths; what is damaged stays.
+
+    `proven`: only those that were read when they were written, and have not changed since, count as usable.
+    """
     stored = [
         Stored(
             one.step,
-            one.usable,
+            one.usable and (not proven or one.judgement.digest == OK),
             one.judgement.word in (COMPLETE, STALE) and one.judgement.digest != BAD,
             one.step in needed or one.candidate.path in named or one.candidate.overwritten,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.support.cases.rows import rows
 from tests.support.faults.node_faults import local
 from workflows.model.attempt import AttemptView
 from workflows.model.records import ApprovalRecord, CheckpointRecord
+from workflows.programs.checkpoints.prover import Options, Prover
 from workflows.programs.checkpoints.surplus import left_over
 from workflows.wire import REMOVED
 
@@ -151,10 +153,18 @@ def test_the_driver_lets_checkpoints_go_only_while_nobody_may_want_an_earlier_on
 def test_the_monitor_removes_what_the_profile_asks_for_and_of_the_living_nothing(
     ledger: Ledger, settings: Settings, kept: tuple[int, ...]
 ) -> None:
+    folder = checkpoint_folder(resolved_of(ledger.story("demo").run), "demo")
     with at_hand(settings):
-        assert clean_up(local()) == []
         end(ledger)
+        assert clean_up(local()) == [], "none was proven, and it reads none"
+        Prover(Options(str(folder), str(folder.parent))).look()
+        put(folder, primus(60))
+        ledger.resume_run("demo", "go on", 1002.0, by=a_person())
+        assert clean_up(local()) == [], "it lives"
+        end(ledger)
+        (folder / "step-60" / "manifest.json").unlink()
         said = clean_up(local())
+        shutil.rmtree(folder / "step-60")
         assert left(settings) == list(kept)
         assert [run for run, _ in said] == ["demo"] * (kept != STEPS)
         assert clean_up(local()) == []
