@@ -35,14 +35,15 @@ def test_sixty_saves_leave_a_handful_and_the_run_comes_back_from_the_newest_usab
         holds([90, 144, 147, 150])
         scene.fault("corrupt-checkpoint:newest")
         scene.fault("kill-rank:1")
+    with scene.held_at(179):
+        holds([147, 150, 171, 174, 177])  # 150 was saved anew, but what the drill noted of it names it
     story = scene.end()
     assert succeeded(story), scene.tell()
     assert outcomes(story) == ["process_killed", "process_killed", "succeeded"], scene.tell()
     assert [one.resumed_from_step for one in story.attempts] == [None, 90, 147], scene.tell()
     assert [one.first_step for one in story.attempts] == [1, 91, 148], scene.tell()
     left = stored()
-    assert {174, 177, 180} <= set(left), left
-    assert len(left) < 12, "what was saved in the seconds before the end"
+    assert left in ([147, 150, *range(171, 181, 3)], [147, 150, *range(174, 181, 3)]), "the last proof comes late"
     gone = [one.step for one in removed(story.checkpoints)]
     assert len(gone) == len(set(gone))
     assert set(gone) | set(left) == set(range(3, 181, 3)), "each that went is told once"
