@@ -84,7 +84,7 @@ def submit(page: Page, served: Console, deployment: str) -> None:
         page.get_by_role("button", name="Submit").press("Enter")
         try:
             # The browser moves only while Playwright waits: whatever sleeps here holds its requests up.
-            page.wait_for_url(lambda url: not url.endswith("/run"), timeout=PATIENCE_MS / PRESSES)
+            page.wait_for_url(lambda url: not url.partition("?")[0].endswith("/run"), timeout=PATIENCE_MS / PRESSES)
             break
         except NotYet:
             if presses_left == 1 or {one["id"] for one in served.flow_runs(deployment)} != before:
@@ -93,18 +93,25 @@ def submit(page: Page, served: Console, deployment: str) -> None:
     page.goto(f"{page.url.partition('/deployments/')[0]}/runs/flow-run/{made}")
 
 
-def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, page: Page) -> None:
-    ledger, name = Ledger(f"sqlite:///{served.home}/ledger.sqlite"), f"seen-{next(TOLD)}"
+def ask_for_a_run(page: Page, served: Console, name: str) -> None:
+    """Fill the form of a run in, so that a person is asked before each attempt."""
     form(page, served, "train/local-demo")
     areas = page.locator("textarea")
     assert areas.nth(0).input_value() == "demo", "the preset is filled in"
     assert "torchtitan-llama3-8b" in page.inner_text("body"), "the form names the shipped profiles"
     areas.nth(1).fill(name)
     page.get_by_text("Mode", exact=True).last.click()
+    known = areas.count()
     page.get_by_role("button", name="Add item").click()
-    page.locator("textarea").nth(3).fill('recovery.ask_before=["new-attempt"]')
+    areas.nth(known).wait_for()
+    areas.nth(3).fill('recovery.ask_before=["new-attempt"]')
     choose(page, "ask")
     shoot(page, "form-of-a-run")
+
+
+def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, page: Page) -> None:
+    ledger, name = Ledger(f"sqlite:///{served.home}/ledger.sqlite"), f"seen-{next(TOLD)}"
+    ask_for_a_run(page, served, name)
     submit(page, served, "train/local-demo")
 
     until("the run trains", lambda: ledger.run(name) and len(ledger.steps(name)) > 25, served.told)
@@ -120,9 +127,12 @@ def test_a_run_is_started_watched_and_helped_from_the_pages(served: Console, pag
     page.get_by_text(f"primus approve {approval.id}").first.wait_for()
     shoot(page, "question")
 
-    form(page, served, "approve/local")
-    page.locator("textarea").nth(0).fill(approval.id)
-    choose(page, "approve")
+    with page.context.expect_page() as beside:
+        page.get_by_role("link", name="approve it").first.click()
+    page = beside.value  # links of a page open one beside it
+    page.set_default_timeout(PATIENCE_MS)
+    page.get_by_text("Validate parameters").wait_for()
+    assert page.locator("textarea").nth(0).input_value() == approval.id, "the link fills the form in, but for why"
     page.locator("textarea").nth(1).fill("the rack is back")
     shoot(page, "form-of-an-answer")
     submit(page, served, "approve/local")
