@@ -105,6 +105,7 @@ def lines_of(found: Diagnosis, selections: Sequence[Selection]) -> list[Text]:
     ]
     for name, text in (
         ("blamed", _blamed(found) or ("" if found.fault_class in (FaultClass.NONE, FaultClass.UNKNOWN) else "nobody")),
+        ("first", _first(found)),
         ("do", _do(found, policy)),
         ("advice", found.advice),
         ("why", "" if found.evidence else _why(found)),
@@ -143,6 +144,12 @@ def _clue_text(clue: Clue, with_class: bool = False) -> Text:
 
 def _why(found: Diagnosis) -> str:
     return "nothing in these lines speaks of a failure" if found.fault_class is FaultClass.NONE else found.why
+
+
+def _first(found: Diagnosis) -> str:
+    """Who failed first, where blame does not say so."""
+    rank = found.first_failing_rank
+    return "" if rank is None or any(rank == one for _, one in found.culprits) else f"rank {rank} failed first"
 
 
 def _blamed(found: Diagnosis) -> str:

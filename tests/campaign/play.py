@@ -38,6 +38,7 @@ OVERRIDES = (
     f"checkpoint.interval_steps={SAVE_EVERY}",
     "recovery.restarts.tokens=100",
     # A rank that hangs is not waited for longer than this where the flow finds it out, in a save neither.
+    "recovery.hang.init_seconds=30",  # also of steps before enough were measured
     "recovery.hang.step_floor_seconds=6",
     "recovery.hang.checkpoint_seconds=6",
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from flows.decisions.diagnosis.blame import culprits_of, memories, scene, suspect, unfit
 from flows.decisions.diagnosis.clues import Clue, Weighing, weigh
 from flows.decisions.diagnosis.exits import Exit, exits, terminations, with_logged_ends, with_passed_notices
-from flows.decisions.diagnosis.gang import Gang, failing, read_gang
+from flows.decisions.diagnosis.gang import Gang, failing, first_to_tell, read_gang
 from flows.decisions.diagnosis.healthy import or_healthy
 from flows.decisions.diagnosis.lines import gather
 from flows.decisions.diagnosis.observers.registry import observe
@@ -100,7 +100,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         fingerprint=fingerprint,
         rule=strongest.rule if strongest else "",
         step=step,
-        first_failing_rank=gang.first.rank if gang.first else None,
+        first_failing_rank=_first_failing_rank(evidence, gang, weighed, lines),
         nodes=nodes,
         avoid=unfit(evidence),
         node_suspect=suspect(weighed, culprits),
@@ -108,6 +108,16 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         advice=(strongest.advice if strongest else "") or policy.advice,
         why=_why(weighed, gang, evidence),
     )
+
+
+def _first_failing_rank(evidence: Evidence, gang: Gang, weighed: Weighing, lines: tuple[LogLine, ...]) -> int | None:
+    """By the ends of ranks; of logs that tell none, by who speaks first of what failed, or who alone is spoken of."""
+    if gang.first is not None:
+        return gang.first.rank
+    if evidence.signal is not Signal.LOGS or weighed.fault_class is FaultClass.NONE:
+        return None
+    mine = [clue for clue in (*weighed.telling, *weighed.others) if clue.fault_class is weighed.fault_class]
+    return first_to_tell(weighed.telling or mine, lines)
 
 
 def _rule(weighed: Weighing) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,6 +74,52 @@ def read_gang(terminations: Sequence[Termination], clues: Sequence[Clue]) -> Gan
     if shared:
         return Gang(first, node, victims - suffered, None, others)
     return Gang(first, node, victims, _alone(culprits, others), others)
+
+
+_RANK_SAID = re.compile(
+    r"(?i)(?<![\w-])(?P<local>local[ _])?(?:global[ _])?rank[ _]{0,2}[:=\[]? ?(?P<rank>\d{1,6})(?![\d.%])"
+)
+"""A rank in the words of a line: `from rank 11`, `[Rank 0]`, `rank: 1`, `(RANK 2)`, `local_rank 3`."""
+
+
+def first_to_tell(told: Sequence[Clue], lines: Sequence[LogLine]) -> int | None:
+    """The rank whose lines speak first of a failure, of clues to its class; None: nobody's, or that cannot be known.
+
+    Of several ranks the times of the lines decide, or their order where they stand in one file. Where no line of the
+    failure is any rank's it is the one that its words name, or of which alone the log speaks at all.
+    """
+    named = [clue for clue in told if clue.rank is not None]
+    named = [clue for clue in named if not clue.echo] or named
+    if len({clue.rank for clue in named}) > 1:
+        if all(clue.at is not None for clue in named):
+            named.sort(key=lambda clue: clue.at or 0.0)
+        elif len({clue.file for clue in named}) == 1:
+            named.sort(key=lambda clue: clue.line or 0)
+        else:
+            return None
+    if named:
+        return named[0].rank
+    texts, every = [clue.text for clue in told], [line.text for line in lines]
+    known = {line.rank for line in lines if line.rank is not None}
+    # The number within a node is the rank's own where no other number is known.
+    found = (_said(texts), known or _said(every), _said(texts, "local"), _said(every, "local"), _devices(texts))
+    ranks = next((one for one in found if one), set[int]())
+    return next(iter(ranks)) if len(ranks) == 1 else None
+
+
+_DEVICE = re.compile(
+    r"\bGPU (?P<index>\d{1,2}) has a total capacity|\b(?:on|from) (?:device|cuda:|GPU ?)(?P<other>\d{1,2})\b"
+)
+"""The GPU of which a process speaks as its own: launchers give each rank of a node the GPU of its number."""
+
+
+def _devices(texts: Sequence[str]) -> set[int]:
+    return {int(hit["index"] or hit["other"]) for text in texts for hit in _DEVICE.finditer(text)}
+
+
+def _said(texts: Sequence[str], which: str = "") -> set[int]:
+    hits = (hit for text in texts for hit in _RANK_SAID.finditer(text))
+    return {int(hit["rank"]) for hit in hits if bool(hit["local"]) == bool(which)}
 
 
 def _alone(culprits: set[int], others: bool) -> int | None:

@@ -212,6 +212,6 @@ def test_a_drill_measures_a_restart_in_place(scene: Stage, capsys: pytest.Captur
     scene.start(in_place=True, overrides=STEPS).at_step(6)
     assert run_drill(scene.run, "kill-rank:0,step=12", as_json=False) == 0
     said = capsys.readouterr().out
-    assert "recovered: True" in said
+    assert "training again after" in said
     assert "action: restart-in-place" in said
     assert succeeded(scene.end()), scene.tell()

@@ -87,6 +87,12 @@ class Answer:
             return wanted == nodes
         return ranks == self.case.ranks and (bool(ranks) or not nodes or nodes == wanted)
 
+    @property
+    def first_right(self) -> bool:
+        """One of the ranks that are known to have failed is named, as the first to fail or as a culprit."""
+        named = {self.diagnosis.first_failing_rank, *(rank for _, rank in self.diagnosis.culprits)}
+        return not named.isdisjoint(self.case.ranks or ())
+
 
 @cache
 def cases(part: str) -> tuple[CorpusCase, ...]:
@@ -138,6 +144,9 @@ class Count:
     culprits: float
     """Share of right culprits where they are known and the class is right."""
     culprits_known: int
+    firsts: float
+    """Share of those whose failing ranks are known where one of them is named; `firsts_known`: how many."""
+    firsts_known: int
     retries: float
     """Share of right answers to whether the same start again helps, where that is known."""
     retries_known: int
@@ -151,6 +160,7 @@ def count(found: Sequence[Answer]) -> Count:
     """Count the answers of a part."""
     healthy = [item for item in found if item.case.expected is FaultClass.NONE]
     known = [item for item in found if item.culprit_known and item.right]
+    ranked = [item for item in found if item.case.ranks]
     again = [item for item in found if item.case.retry_helps is not None]
     return Count(
         cases=len(found),
@@ -164,6 +174,8 @@ def count(found: Sequence[Answer]) -> Count:
         ),
         culprits=_share(item.culprit_right for item in known),
         culprits_known=len(known),
+        firsts=_share(item.first_right for item in ranked),
+        firsts_known=len(ranked),
         retries=_share(item.diagnosis.retry_helps is item.case.retry_helps for item in again),
         retries_known=len(again),
         brier=sum((item.diagnosis.confidence - item.right) ** 2 for item in found) / max(1, len(found)),
@@ -213,6 +225,7 @@ def report(part: str) -> str:
     lines = [
         f"{part}: {made.cases} cases, accuracy {made.accuracy:.3f}, macro-F1 {made.macro_f1:.3f}, "
         f"false alarms on healthy {made.false_alarms:.3f}, culprit right {made.culprits:.3f} of {made.culprits_known}, "
+        f"a failing rank named {made.firsts:.3f} of {made.firsts_known}, "
         f"retry right {made.retries:.3f} of {made.retries_known}, "
         f"users' errors called hardware {len(made.blamed_hardware)}, Brier {made.brier:.3f}",
         "  stated confidence -> accuracy: "

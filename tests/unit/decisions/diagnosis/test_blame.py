@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.decisions.diagnosis.blame import hosts
+from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.exits import exits
 from flows.decisions.diagnosis.observers import hardware
 from flows.decisions.diagnosis.selection import evidence_of
@@ -88,3 +89,31 @@ def test_nodes_before_lines_are_told_by_those_that_come_again() -> None:
     assert line.node == "cn3"
     (line,) = evidence_of([("x.log", ["cn3: OSError: x"])]).lines
     assert line.node == ""
+
+
+LOST = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.mark.parametrize(
+    ("said", "files", "rank"),
+    [
+        ("its prefix", {"a.log": [f"[rank3]: {LOST}"]}, 3),
+        ("who speaks first", {"a.log": [f"[rank3]: {LOST}", f"[rank1]: {LOST}"]}, 3),
+        ("in files without times nobody is first", {"rank-3.log": [LOST], "rank-1.log": [LOST]}, None),
+        ("by their times",
+         {"rank-3.log": [f"2026-01-01 10:00:07 {LOST}"], "rank-1.log": [f"2026-01-01 10:00:05 {LOST}"]}, 1),
+        ("its words", {"a.log": ["NCCL WARN Failed to execute operation Connect from rank 11, retcode 2"]}, 11),
+        ("the only one of which the log speaks", {"a.log": ["rank 0 is initialized local_rank = 0", LOST]}, 0),
+        ("the number within the node where there is no other", {"a.log": ["local_rank: 2 begins", LOST]}, 2),
+        ("its GPU", {"a.log": ["CUDA out of memory. Tried to allocate 2 GiB. GPU 5 has a total capacity of 79"]}, 5),
+        ("two are spoken of", {"a.log": ["rank 0 is ready", "rank 1 is ready", LOST]}, None),
+        ("nobody is", {"a.log": [LOST]}, None),
+        ("no failure", {"a.log": ["[rank3]: step 1 loss 2.0", "[rank3]: step 2 loss 1.9", "training done"]}, None),
+    ],
+    ids=lambda item: item.replace(" ", "-") if isinstance(item, str) else "",
+)  # fmt: skip
+def test_the_rank_that_speaks_first_of_a_failure_is_named(
+    said: str, files: dict[str, list[str]], rank: int | None
+) -> None:
+    found = diagnose(evidence_of(tuple((name, tuple(lines)) for name, lines in files.items())))
+    assert found.first_failing_rank == rank, said
