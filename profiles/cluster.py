@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from profiles.admission import Admission, BareMetal, Slurm
+from profiles.bootstrap.inventory import Bootstrap
 from profiles.values import (
     ConditionType,
     Count,
@@ -228,6 +229,8 @@ class ClusterProfile(Value):
     """Machines that are tested by SSH (`primus preflight --launcher ansible`)."""
     slurm: Slurm | None = None
     """How nodes are tested through Slurm (`primus preflight --launcher slurm`)."""
+    bootstrap: Bootstrap | None = None
+    """The hosts and what is to be made of them (`primus bootstrap`)."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> ClusterProfile:
@@ -242,4 +245,22 @@ class ClusterProfile(Value):
         mounts = [storage.mount_path for storage in self.storage]
         if len(set(mounts)) != len(mounts):
             raise wrong("storage", f"must have different mount paths, got {', '.join(mounts)}")
+        return self
+
+    @model_validator(mode="after")
+    def _hosts_have_pools(self) -> ClusterProfile:
+        if self.bootstrap is None:
+            return self
+        if self.engine == "embedded":
+            raise wrong("bootstrap", "needs `engine: kubernetes`: an embedded cluster has no hosts")
+        names = [pool.name for pool in self.pools]
+        for name, host in self.bootstrap.hosts.items():
+            if host.pool and host.pool not in names:
+                known = did_you_mean(host.pool, names, "pools")
+                raise wrong(f"bootstrap.hosts.{name}.pool", f'there is no pool called "{host.pool}"{known}')
+        for pool in self.pools:
+            found = sum(host.works and (host.pool or names[0]) == pool.name for host in self.bootstrap.hosts.values())
+            if found and found != pool.nodes:
+                reason = f"of pool {pool.name} {found} work, the pool says {pool.nodes} nodes: make both say the same"
+                raise wrong("bootstrap.hosts", reason)
         return self

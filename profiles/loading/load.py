@@ -14,6 +14,7 @@ from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar, cast
 
+from profiles.bootstrap.release import ReleaseProfile
 from profiles.checks.suite import SuiteProfile, on_storage_class, refuse_misfits
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
@@ -46,6 +47,7 @@ __all__ = [
     "load_cluster",
     "load_hardware",
     "load_recovery",
+    "load_release",
     "load_run",
     "load_suite",
     "load_text",
@@ -68,6 +70,7 @@ _FOLDERS: Mapping[type[Value], str] = {
     RecoveryProfile: "recovery",
     SuiteProfile: "suites",
     WorkspaceProfile: "workspaces",
+    ReleaseProfile: "releases",
 }
 _NOUNS = {folder: folder.removesuffix("s") for folder in _FOLDERS.values()}
 
@@ -77,7 +80,7 @@ class Listed:
     """One line of `primus profiles list`."""
 
     kind: str
-    """`run`, `cluster`, `hardware`, `recovery`, `suite` or `workspace`."""
+    """`run`, `cluster`, `hardware`, `recovery`, `suite`, `workspace` or `release`."""
     name: str
     path: Path
     description: str
@@ -127,6 +130,11 @@ def load_suite(
 def load_workspace(name_or_path: str, overrides: Iterable[str] = (), search: Sequence[Path] = ()) -> WorkspaceProfile:
     """A workspace profile; see `load_run`."""
     return _load(WorkspaceProfile, name_or_path, overrides, search)
+
+
+def load_release(name_or_path: str, search: Sequence[Path] = ()) -> ReleaseProfile:
+    """A release of Kubernetes; see `load_run`."""
+    return _load(ReleaseProfile, name_or_path, (), search)
 
 
 def run_from_mapping(

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from profiles.bootstrap.release import ReleaseProfile
 from profiles.checks.catalogue import PLACEHOLDERS, PROBES
 from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
@@ -31,6 +32,7 @@ CHAPTERS: list[tuple[str, type[BaseModel]]] = [
     ("Hardware profiles", HardwareProfile),
     ("Suite profiles", SuiteProfile),
     ("Workspace profiles", WorkspaceProfile),
+    ("Releases of Kubernetes", ReleaseProfile),
     ("Values of the health service", HealthValues),
     ("The resolved profile", Resolved),
     ("The request of a run", TrainRequest),

@@ -1,0 +1,1 @@
+"""Decisions of a bootstrap: which hosts are fit, what is done next, what has drifted."""

@@ -1,0 +1,115 @@
+"""Who makes Kubernetes of hosts: an existing cluster, our own plays around kubeadm, or the site's Kubespray."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from profiles.values import Text, Value, wrong
+
+KUBERNETES_PATTERN = r"^1\.[0-9]+\.[0-9]+$"
+KUBEADM_MINORS = (34, 35, 36)
+"""Minor versions whose kubeadm our plays know: those with the API kubeadm.k8s.io/v1beta4 that are still maintained."""
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 digest in hexadecimal digits."""
+
+
+class Adopt(Value):
+    """A cluster that exists already: nothing is done to its hosts; it gets components, a join gate and the proof."""
+
+    kind: Literal["adopt"]
+    """Always `adopt`."""
+
+
+class Kubeadm(Value):
+    """Our own plays: containerd, kubelet, kubeadm, keepalived and a network of pods, phase by phase."""
+
+    kind: Literal["kubeadm"] = "kubeadm"
+    """Always `kubeadm`."""
+    release: str = "kubernetes-1.36"
+    """Name or path of the release: which files and images, each with its digest."""
+    ignore_preflight: tuple[Text, ...] = ()
+    """Checks of kubeadm itself that may fail, by name; each is written down. Never `all`."""
+    kubelet: dict[str, object] = {}
+    """Fields of KubeletConfiguration over ours."""
+    kube_proxy: dict[str, object] = {}
+    """Fields of KubeProxyConfiguration over ours."""
+    containerd: dict[str, bool | int | str] = {}
+    """Fields of containerd's CRI plug-in over ours, e.g. `restrict_oom_score_adj: true`."""
+    network: Literal["routed-bridge", "none"] = "routed-bridge"
+    """`routed-bridge`: a bridge on each node and a route to each other one's pods, for hosts of one network; it
+    enforces no network policies. `none`: a component brings the network."""
+
+    @model_validator(mode="after")
+    def _ignores_no_more_than_it_says(self) -> Kubeadm:
+        if "all" in self.ignore_preflight:
+            raise wrong("ignore_preflight", "must name single checks: `all` would hide what breaks the cluster")
+        return self
+
+
+class GitSource(Value):
+    """A commit of a repository; a branch or a tag may change under one's hands."""
+
+    url: Text
+    """Of the repository, or the path of a local one."""
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    """The whole commit."""
+
+
+class ArchiveSource(Value):
+    """A tar archive, for sites without a network."""
+
+    archive: Text
+    """Path or URL."""
+    sha256: Digest
+    """Of the archive."""
+
+
+class ImageSource(Value):
+    """Kubespray's own image, which carries its Ansible."""
+
+    image: Text
+    """Without tag, e.g. quay.io/kubespray/kubespray."""
+    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    """Of the image."""
+
+
+class Kubespray(Value):
+    """The site's own copy of Kubespray, run by its own Ansible."""
+
+    kind: Literal["kubespray"]
+    """Always `kubespray`."""
+    source: GitSource | ArchiveSource | ImageSource
+    """Which copy, pinned."""
+    environment: str = ""
+    """Folder of a Python environment whose Ansible the copy accepts; it is compared before anything runs. Needed but
+    for an image."""
+    version: Annotated[str, Field(pattern=KUBERNETES_PATTERN)]
+    """Of Kubernetes; the copy must know its checksums."""
+    variables: dict[str, object] = {}
+    """Group variables over ours."""
+
+    @model_validator(mode="after")
+    def _has_an_ansible(self) -> Kubespray:
+        if not isinstance(self.source, ImageSource) and not PurePosixPath(self.environment).is_absolute():
+            need = "must be the absolute path of a Python environment with the Ansible that the copy wants"
+            raise wrong("environment", f"{need}, got {self.environment!r}")
+        return self
+
+
+Engine = Annotated[Adopt | Kubeadm | Kubespray, Field(discriminator="kind")]
+
+
+def minor_of(version: str) -> int:
+    """The minor version of `1.36.3` or `v1.36.3`.
+
+    Raises:
+        ValueError: it is no version of Kubernetes.
+    """
+    found = re.fullmatch(r"v?1\.([0-9]+)\.[0-9]+.*", version)
+    if not found:
+        raise ValueError(f"must be a version of Kubernetes such as 1.36.3, got {version!r}")
+    return int(found.group(1))

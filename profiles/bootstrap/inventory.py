@@ -1,0 +1,338 @@
+"""The section `bootstrap` of a cluster profile: the hosts, and what is to be made of them.
+
+Everything that can be known to be wrong without asking a host is refused here, by its field. What only hosts can tell
+(routes, clocks, disks) is a pre-check.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from profiles.admission import Port
+from profiles.bootstrap.engines import Adopt, Engine, Kubeadm
+from profiles.values import (
+    Count,
+    HostAddress,
+    ObjectName,
+    PositiveCount,
+    PositiveSeconds,
+    Seconds,
+    Share,
+    TaintText,
+    Text,
+    Value,
+    wrong,
+)
+
+Role = Literal["control-plane", "worker", "both"]
+"""`both`: a control plane on which work may run too."""
+Network = Annotated[str, Field(pattern=r"^[0-9.]+/[0-9]+$")]
+"""An IPv4 network such as 10.244.0.0/16."""
+SYSCTL_PATTERN = r"^[a-z0-9_]+(\.[a-z0-9_/-]+)+$"
+MOST_ETCD_MEMBERS = 7
+"""etcd's own recommendation (its FAQ, "What is maximum cluster size?"): more members make every write slower."""
+SERVICES_WIDEST = 12
+"""kube-apiserver refuses a service network with more than 20 bits of addresses (validateClusterIPFlags)."""
+
+
+def network_of(field: str, text: str) -> IPv4Network:
+    """The network that is written there.
+
+    Raises:
+        PydanticCustomError: it is none, or has bits behind its prefix.
+    """
+    try:
+        found = ip_network(text)
+    except ValueError as error:
+        raise wrong(field, f"must be an IPv4 network such as 10.244.0.0/16, got {text!r} ({error})") from error
+    if not isinstance(found, IPv4Network):
+        raise wrong(field, f"must be an IPv4 network, got {text!r}")
+    return found
+
+
+def address_of(field: str, text: str) -> IPv4Address:
+    """The address that is written there.
+
+    Raises:
+        PydanticCustomError: it is none.
+    """
+    try:
+        found = ip_address(text)
+    except ValueError as error:
+        hint = "an IPv4 address with four numbers, such as 192.0.2.11"
+        raise wrong(field, f"must be {hint}, got {text!r}; where SSH uses a name, say node_ip too") from error
+    if not isinstance(found, IPv4Address):
+        raise wrong(field, f"must be an IPv4 address, got {text!r}")
+    return found
+
+
+class Ssh(Value):
+    """How hosts are reached. A host's own entry stands before it."""
+
+    user: Text = "root"
+    """Who logs in; where that is not root, sudo must work without a password."""
+    port: Port = 22
+    """Of the SSH server."""
+    private_key_file: str = ""
+    """Path of the private key; empty: the agent's or the user's own."""
+    known_hosts_file: str = ""
+    """Path of the file with the hosts' keys; empty: the user's own. A host whose key is not known is not touched."""
+    jump: str = ""
+    """Host through which all others are reached, as `user@host:port`; empty: none."""
+    python: Text = "python3"
+    """Interpreter on the hosts, 3.9 or later."""
+    at_once: PositiveCount = 50
+    """Connections at the same time."""
+    connect_seconds: PositiveSeconds = 10.0
+    """A host that does not answer within is unknown."""
+
+
+class ClusterHost(Value):
+    """One host that is, or becomes, a node; its name in the inventory is the node's."""
+
+    address: HostAddress
+    """Where SSH finds it: a name or an address."""
+    node_ip: str = ""
+    """Its address inside the cluster; empty: `address`, which must then be one."""
+    role: Role = "worker"
+    """What it carries."""
+    pool: str = ""
+    """Pool of the cluster profile whose hardware it must have; empty: the first one. Of no meaning for a control plane
+    without work."""
+    rack: str = ""
+    """One failure domain: upgrades and removals never take two racks at once; empty: a rack of its own."""
+    block: str = ""
+    """Racks under one switch domain; becomes a label."""
+    port: Port | None = None
+    """In place of the one in `ssh`."""
+    user: str = ""
+    """In place of the one in `ssh`."""
+    private_key_file: str = ""
+    """In place of the one in `ssh`."""
+    jump: str = ""
+    """In place of the one in `ssh`."""
+    labels: dict[str, str] = {}
+    """Labels of its node, over those of the pool."""
+    taints: tuple[TaintText, ...] = ()
+    """Taints of its node, beside those of the pool."""
+
+    @property
+    def controls(self) -> bool:
+        """Whether it carries a control plane and a member of etcd."""
+        return self.role != "worker"
+
+    @property
+    def works(self) -> bool:
+        """Whether pods of runs may come to it."""
+        return self.role != "control-plane"
+
+    @property
+    def ip(self) -> str:
+        """Its address inside the cluster."""
+        return self.node_ip or self.address
+
+
+class ApiEndpoint(Value):
+    """Where the API of the cluster is found by everybody, whichever control plane lives."""
+
+    address: HostAddress
+    """The virtual address, or name or address of the balancer."""
+    port: Port = 6443
+    """Of the API there."""
+    kind: Literal["virtual", "external"] = "virtual"
+    """`virtual`: an address that keepalived carries to a living control plane. `external`: a balancer of the site,
+    which must already forward to all of them."""
+    interface: str = ""
+    """Network interface that carries the virtual address; empty: the one of the node's own address."""
+    router_id: int = Field(default=51, ge=1, le=255)
+    """VRRP's number of it, unique on the network."""
+
+
+class Networks(Value):
+    """Networks inside the cluster; none of them may meet another one, or any network that a host already reaches."""
+
+    pods: Network = "10.244.0.0/16"
+    """Of all pods."""
+    pods_of_node: int = Field(default=24, ge=16, le=28)
+    """Length of the prefix of one node's part."""
+    services: Network = "10.96.0.0/16"
+    """Of services."""
+    domain: Text = "cluster.local"
+    """DNS domain of the cluster."""
+    mtu: Count = 0
+    """What every path between two hosts must carry; 0: the interfaces' own."""
+
+    @model_validator(mode="after")
+    def _are_networks(self) -> Networks:
+        pods, services = network_of("pods", self.pods), network_of("services", self.services)
+        if pods.overlaps(services):
+            raise wrong("services", f"{services} and the network of pods, {pods}, overlap: choose another one")
+        if self.pods_of_node < pods.prefixlen:
+            raise wrong("pods_of_node", f"/{self.pods_of_node} is more than all of pods, {pods}: a longer prefix")
+        if services.prefixlen < SERVICES_WIDEST:
+            raise wrong("services", f"{services} is too wide: the API server takes /{SERVICES_WIDEST} or longer")
+        return self
+
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes find room in the network of pods."""
+        return 1 << (self.pods_of_node - network_of("pods", self.pods).prefixlen)
+
+
+class Mirror(Value):
+    """Where everything comes from that is put on hosts. Hosts fetch it themselves, each by its digest."""
+
+    files_url: str = ""
+    """Base URL of files (`http://…`, `https://…`); empty: the folder `files_folder` of this machine is copied."""
+    files_folder: str = ""
+    """Folder on this machine with the files of the release."""
+    registry: str = ""
+    """Registry with the images, as `host:port` or `host:port/path`; empty: the images' own registries."""
+    registry_insecure: bool = False
+    """It speaks HTTP without TLS."""
+    ca_file: str = ""
+    """File with the certificate authority of both, on this machine."""
+
+    @model_validator(mode="after")
+    def _is_one_place(self) -> Mirror:
+        if self.files_url and self.files_folder:
+            raise wrong("files_folder", "must be empty where files_url is set: files come from one place")
+        if self.files_url and not self.files_url.startswith(("http://", "https://")):
+            raise wrong("files_url", f"must begin with http:// or https://, got {self.files_url!r}")
+        return self
+
+
+class NodeTuning(Value):
+    """What hosts are set to, kept over reboots and put back by each `primus bootstrap` where it was changed."""
+
+    sysctls: dict[Annotated[str, Field(pattern=SYSCTL_PATTERN)], str] = {
+        "fs.inotify.max_user_instances": "8192",
+        "fs.inotify.max_user_watches": "524288",
+        "vm.max_map_count": "262144",
+    }
+    """Kernel parameters by name, beside those that Kubernetes itself needs."""
+    nofile: Count = 1_048_576
+    """Most open files of one process of a pod; 0: the host's own."""
+    transparent_hugepages: Literal["", "always", "madvise", "never"] = ""
+    """Empty: the host's own."""
+    numa_balancing: Literal["", "on", "off"] = ""
+    """Empty: the host's own; off is what GPU vendors advise."""
+    cpu_governor: str = ""
+    """Empty: the host's own; `performance` is what GPU vendors advise."""
+
+
+class PrecheckLimits(Value):
+    """Beyond these a host is not touched."""
+
+    clock_offset_seconds: PositiveSeconds = 0.5
+    """Between any two hosts; certificates and etcd's leases go by clocks."""
+    etcd_fsync_ms: PositiveSeconds = 10.0
+    """99th percentile of one fsync where etcd will live (etcd's own FAQ on slow disks)."""
+    free_disk_gib: Seconds = 20.0
+    """Free under /var/lib."""
+    memory_gib: Seconds = 1.7
+    """Of a control plane (kubeadm's own limit is 1,700 MB); workers: the pool's."""
+    entropy_bits: Count = 128
+    """Of the kernel's pool."""
+    certificate_days: Count = 30
+    """Days that certificates of a running cluster must still hold."""
+    kernels_may_differ: bool = False
+    """Hosts of one pool may run different kernels."""
+
+
+class ComponentChoice(Value):
+    """A component of the shelf that this cluster gets."""
+
+    name: ObjectName
+    """Its name in `profiles/components`."""
+    values: dict[str, object] = {}
+    """Over the component's own; an unknown one is refused."""
+
+
+class Bootstrap(Value):
+    """From hosts with nothing but sshd to a cluster that has proven that it trains."""
+
+    hosts: dict[ObjectName, ClusterHost] = Field(min_length=1)
+    """By name of the node."""
+    ssh: Ssh = Ssh()
+    """How they are reached."""
+    engine: Engine = Kubeadm()
+    """What makes Kubernetes of them."""
+    endpoint: ApiEndpoint | None = None
+    """Where the API is found; none only where there is one control plane, or the cluster is adopted."""
+    networks: Networks = Networks()
+    """Inside the cluster."""
+    mirror: Mirror = Mirror()
+    """Where files and images come from."""
+    tuning: NodeTuning = NodeTuning()
+    """What hosts are set to."""
+    limits: PrecheckLimits = PrecheckLimits()
+    """Beyond these no host is touched."""
+    components: tuple[ComponentChoice, ...] = ()
+    """What is installed beside Argo Workflows, JobSet and Kueue, which come always."""
+    proof_run: str = "demo"
+    """Run profile that is trained at the end; the cluster counts as proven where it succeeds."""
+    join_seconds: PositiveSeconds = 300.0
+    """A host that is no Ready node by then is given its reason."""
+    batch_share: Share = 0.2
+    """At most this share of the workers is upgraded or removed at once (at least one always may be), never more than
+    one rack."""
+
+    @property
+    def control_planes(self) -> tuple[str, ...]:
+        """Names of hosts that carry the control plane, in the order of the inventory; the first one begins."""
+        return tuple(name for name, host in self.hosts.items() if host.controls)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Names of hosts that only work, in the order of the inventory."""
+        return tuple(name for name, host in self.hosts.items() if not host.controls)
+
+    @model_validator(mode="after")
+    def _has_a_quorum(self) -> Bootstrap:
+        if isinstance(self.engine, Adopt):
+            return self
+        planes = self.control_planes
+        if not planes:
+            raise wrong("hosts", "no host has the role control-plane or both: name one, or three for a living quorum")
+        if len(planes) % 2 == 0:
+            less = f"{len(planes)} members of etcd bear the loss of no more than {len(planes) - 1} do"
+            raise wrong("hosts", f"{less}: make it an odd number of control planes ({', '.join(planes[:8])})")
+        if len(planes) > MOST_ETCD_MEMBERS:
+            raise wrong("hosts", f"{len(planes)} control planes: etcd takes {MOST_ETCD_MEMBERS} members at most")
+        if self.endpoint is None and len(planes) > 1:
+            raise wrong("endpoint", f"is missing: {len(planes)} control planes need one address that outlives each")
+        return self
+
+    @model_validator(mode="after")
+    def _addresses_fit(self) -> Bootstrap:
+        taken: dict[str, str] = {}
+        for name, host in self.hosts.items():
+            own = address_of(f"hosts.{name}." + ("node_ip" if host.node_ip else "address"), host.ip)
+            if other := taken.get(str(own)):
+                raise wrong(f"hosts.{name}.address", f"{own} is the address of {other} too")
+            taken[str(own)] = name
+            self._refuse_inside(f"hosts.{name}.address", own)
+        if self.endpoint is not None and not isinstance(self.engine, Adopt):
+            self._endpoint_fits(self.endpoint, taken)
+        if len(self.hosts) > self.networks.most_nodes:
+            room = f"{self.networks.most_nodes} nodes of /{self.networks.pods_of_node}"
+            raise wrong("networks.pods", f"{self.networks.pods} has room for {room}, there are {len(self.hosts)} hosts")
+        return self
+
+    def _endpoint_fits(self, endpoint: ApiEndpoint, taken: dict[str, str]) -> None:
+        if endpoint.kind == "external":
+            return
+        own = address_of("endpoint.address", endpoint.address)
+        if other := taken.get(str(own)):
+            raise wrong("endpoint.address", f"{own} is the address of host {other}: a virtual address is nobody's own")
+        self._refuse_inside("endpoint.address", own)
+
+    def _refuse_inside(self, field: str, address: IPv4Address) -> None:
+        for name in ("pods", "services"):
+            network = network_of(name, getattr(self.networks, name))
+            if address in network:
+                raise wrong(field, f"{address} lies inside networks.{name}, {network}: move that network elsewhere")

@@ -1,0 +1,1 @@
+"""Carrying out and proving the steps of a bootstrap on hosts and clusters."""

@@ -1,0 +1,104 @@
+"""Bootstrap in values: the steps of a plan, the proof that each one holds, and what the ledger keeps of it.
+
+A step is one stage at one host (or at the whole cluster). It is done because its proof holds now, never because a
+command ended well: `StepProof` is asked anew each time, `StepRecord` only tells what was begun, when, and how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from profiles.vocabulary import VerdictWord
+
+CLUSTER = "cluster"
+"""Subject of a step that concerns no single host; no host may be called so."""
+
+
+class Stage(StrEnum):
+    """Stages in their order."""
+
+    PRECHECKS = "prechecks"
+    """No broken host reaches the first change."""
+    HOSTS = "hosts"
+    """Programs, units and tuning are on the host."""
+    CONTROL_PLANE = "control-plane"
+    """An API server and a member of etcd live there, behind the endpoint."""
+    WORKERS = "workers"
+    """It is a Ready node of the right version."""
+    NETWORK = "network"
+    """Pods of the node reach those of all others."""
+    COMPONENTS = "components"
+    """A component serves."""
+    PROOF = "proof"
+    """A training run succeeded."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage at one subject, as the plan wants it."""
+
+    stage: Stage
+    subject: str
+    """A host, a component, or `CLUSTER`."""
+    wanted: str
+    """Fingerprint of what it makes: another one is another step."""
+    summary: str
+    """What it does, in one line for people."""
+    after: tuple[str, ...] = ()
+    """Ids of steps that must hold before it is begun."""
+    alone: bool = False
+    """No other step is carried out beside it."""
+
+    @property
+    def id(self) -> str:
+        """`stage/subject`."""
+        return f"{self.stage}/{self.subject}"
+
+
+@dataclass(frozen=True)
+class StepProof:
+    """Whether a step holds now."""
+
+    word: VerdictWord
+    """`unknown`: nobody could look (the host does not answer, the answer cannot be read). It never counts as held."""
+    why: str
+    """What was seen, in one line."""
+
+
+StepProofs = Mapping[str, StepProof]
+"""By id of the step."""
+StepState = Literal["began", "proven", "failed"]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What the ledger keeps of a step: written before it is carried out, and after its proof."""
+
+    cluster: str
+    """Name of the cluster profile."""
+    stage: Stage
+    subject: str
+    wanted: str
+    state: StepState
+    """`began`: it was, or is being, carried out; `proven`: its proof held afterwards; `failed`: it did not."""
+    tries: int
+    """How often it was carried out since its proof last held."""
+    began_at: float
+    """Unix seconds of the newest try."""
+    ended_at: float | None
+    """Unix seconds at which the proof was asked; None: it was not asked yet."""
+    why: str
+    """What was seen last, or how carrying it out failed."""
+
+    @property
+    def id(self) -> str:
+        """`stage/subject`."""
+        return f"{self.stage}/{self.subject}"
+
+
+def builder_of(cluster: str) -> str:
+    """Name under which a cluster's bootstrap holds its lease and writes; the slash keeps it apart from runs."""
+    return f"bootstrap/{cluster}"
