@@ -55,6 +55,12 @@ TAINT_PATTERN = r"^[A-Za-z0-9._/-]+(=[A-Za-z0-9._-]*)?:(NoSchedule|PreferNoSched
 TaintText = Annotated[str, Field(pattern=TAINT_PATTERN)]
 HOST_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?$"
 HostAddress = Annotated[str, Field(pattern=HOST_PATTERN)]
+NETWORK_PATTERN = r"^[0-9.]+/[0-9]+$"
+SYSCTL_PATTERN = r"^[a-z0-9_]+(\.[a-z0-9_/-]+)+$"
+KUBERNETES_PATTERN = r"^1\.[0-9]+\.[0-9]+$"
+COMMIT_PATTERN = r"^[0-9a-f]{40}$"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
+IMAGE_DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 LABEL_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
 """Name and value of a Kubernetes label."""
@@ -72,6 +78,12 @@ PATTERNS = {
     STORAGE_CLASS_PATTERN: "lower-case letters, digits, `.` and `-`, with a letter or digit at both ends",
     TAINT_PATTERN: "key=value:Effect with a known effect",
     HOST_PATTERN: "a host name or an address",
+    NETWORK_PATTERN: "an IPv4 network such as 10.244.0.0/16",
+    SYSCTL_PATTERN: "the name of a kernel parameter such as vm.max_map_count",
+    KUBERNETES_PATTERN: "a version of Kubernetes such as 1.36.3",
+    COMMIT_PATTERN: "the whole commit, 40 hexadecimal digits: a branch or a tag may change under one's hands",
+    SHA256_PATTERN: "a SHA-256 digest, 64 hexadecimal digits",
+    IMAGE_DIGEST_PATTERN: "a digest such as sha256:… with 64 hexadecimal digits",
     ENVIRONMENT_NAME_PATTERN: "letters, digits and `_`, not starting with a digit",
 }
 """Patterns in words, for messages."""

@@ -8,12 +8,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from profiles.values import Text, Value, wrong
+from profiles.values import (
+    COMMIT_PATTERN,
+    IMAGE_DIGEST_PATTERN,
+    KUBERNETES_PATTERN,
+    SHA256_PATTERN,
+    Text,
+    Value,
+    wrong,
+)
 
-KUBERNETES_PATTERN = r"^1\.[0-9]+\.[0-9]+$"
 KUBEADM_MINORS = (34, 35, 36)
 """Minor versions whose kubeadm our plays know: those with the API kubeadm.k8s.io/v1beta4 that are still maintained."""
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, Field(pattern=SHA256_PATTERN)]
 """A SHA-256 digest in hexadecimal digits."""
 
 
@@ -55,7 +62,7 @@ class GitSource(Value):
 
     url: Text
     """Of the repository, or the path of a local one."""
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    commit: Annotated[str, Field(pattern=COMMIT_PATTERN)]
     """The whole commit."""
 
 
@@ -73,7 +80,7 @@ class ImageSource(Value):
 
     image: Text
     """Without tag, e.g. quay.io/kubespray/kubespray."""
-    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    digest: Annotated[str, Field(pattern=IMAGE_DIGEST_PATTERN)]
     """Of the image."""
 
 

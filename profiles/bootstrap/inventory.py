@@ -14,6 +14,8 @@ from pydantic import Field, model_validator
 from profiles.admission import Port
 from profiles.bootstrap.engines import Adopt, Engine, Kubeadm
 from profiles.values import (
+    NETWORK_PATTERN,
+    SYSCTL_PATTERN,
     Count,
     HostAddress,
     ObjectName,
@@ -29,9 +31,8 @@ from profiles.values import (
 
 Role = Literal["control-plane", "worker", "both"]
 """`both`: a control plane on which work may run too."""
-Network = Annotated[str, Field(pattern=r"^[0-9.]+/[0-9]+$")]
+Network = Annotated[str, Field(pattern=NETWORK_PATTERN)]
 """An IPv4 network such as 10.244.0.0/16."""
-SYSCTL_PATTERN = r"^[a-z0-9_]+(\.[a-z0-9_/-]+)+$"
 MOST_ETCD_MEMBERS = 7
 """etcd's own recommendation (its FAQ, "What is maximum cluster size?"): more members make every write slower."""
 SERVICES_WIDEST = 12

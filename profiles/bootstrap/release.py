@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from profiles.bootstrap.engines import KUBEADM_MINORS, KUBERNETES_PATTERN, Digest, minor_of
-from profiles.values import Text, Value, wrong
+from profiles.bootstrap.engines import KUBEADM_MINORS, Digest, minor_of
+from profiles.values import IMAGE_DIGEST_PATTERN, KUBERNETES_PATTERN, OR_EMPTY, Text, Value, wrong
 
 NEEDED = ("kubeadm", "kubelet", "kubectl")
 """Files without which no host becomes a node."""
@@ -29,7 +29,7 @@ class ReleaseImage(Value):
 
     name: Text
     """With its tag, as Kubernetes names it, e.g. registry.k8s.io/pause:3.10.2."""
-    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    digest: Annotated[str, Field(pattern=IMAGE_DIGEST_PATTERN + OR_EMPTY)] = ""
     """Of the image; empty: the site's mirror has to say it."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
@@ -10,17 +11,26 @@ from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from profiles.bootstrap.engines import Kubespray
+from profiles.bootstrap.inventory import ApiEndpoint, Bootstrap, ClusterHost, Mirror, Networks
 from profiles.cluster import ClusterProfile, Pool, Storage
 from profiles.fields import is_optional
 from profiles.hardware import HardwareProfile, Peak
 from profiles.run import CheckpointPolicy, ProgressSource, RunProfile
 from profiles.values import (
+    COMMIT_PATTERN,
     CONDITION_PATTERN,
     ENVIRONMENT_NAME_PATTERN,
     HOST_PATTERN,
+    IMAGE_DIGEST_PATTERN,
+    KUBERNETES_PATTERN,
     NAME_PATTERN,
+    NETWORK_PATTERN,
+    OR_EMPTY,
     QUANTITY_PATTERN,
+    SHA256_PATTERN,
     STORAGE_CLASS_PATTERN,
+    SYSCTL_PATTERN,
     TAINT_PATTERN,
 )
 from profiles.workspace import Flavor, Quota, WorkspaceProfile
@@ -39,9 +49,16 @@ BY_PATTERN: dict[str, SearchStrategy[str]] = {
     TAINT_PATTERN: st.from_regex(r"[a-z./]{1,6}(=[a-z]{0,3})?:(NoSchedule|PreferNoSchedule|NoExecute)", fullmatch=True),
     HOST_PATTERN: st.from_regex(r"[a-z]([a-z0-9.:-]{0,6}[a-z0-9])?", fullmatch=True),
     ENVIRONMENT_NAME_PATTERN: st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True),
+    NETWORK_PATTERN: st.sampled_from(["10.244.0.0/16", "10.96.0.0/16", "172.16.0.0/12"]),
+    SYSCTL_PATTERN: st.from_regex(r"[a-z_]{1,6}\.[a-z_]{1,6}", fullmatch=True),
+    KUBERNETES_PATTERN: st.from_regex(r"1\.3[0-9]\.[0-9]", fullmatch=True),
+    COMMIT_PATTERN: st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
+    SHA256_PATTERN: st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    IMAGE_DIGEST_PATTERN: st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True),
 }
 
 
+@cache
 def values(model: type[BaseModel]) -> SearchStrategy[Any]:
     """Values of `model` that satisfy its validators; fields are left at their defaults now and then."""
     required = {name: _field(info) for name, info in model.model_fields.items() if info.is_required()}
@@ -72,11 +89,11 @@ def _strategy(annotation: Any, metadata: Any = ()) -> SearchStrategy[Any]:
 
 
 def _container(origin: Any, arguments: tuple[Any, ...], metadata: Any) -> SearchStrategy[Any]:
+    least = 1 if any(getattr(item, "min_length", 0) for item in metadata) else 0
     if origin is tuple:
-        least = 1 if any(getattr(item, "min_length", 0) for item in metadata) else 0
         return st.lists(_strategy(arguments[0]), min_size=least, max_size=3).map(tuple)
     if origin is dict:
-        return st.dictionaries(_strategy(arguments[0]), _strategy(arguments[1]), max_size=2)
+        return st.dictionaries(_strategy(arguments[0]), _strategy(arguments[1]), min_size=least, max_size=2)
     if origin is Literal:
         return st.sampled_from(arguments)
     return st.one_of(*(_strategy(item) for item in arguments))
@@ -84,18 +101,19 @@ def _container(origin: Any, arguments: tuple[Any, ...], metadata: Any) -> Search
 
 def _leaf(kind: type[Any], metadata: Any) -> SearchStrategy[Any]:
     if issubclass(kind, BaseModel):
-        return values(kind)
+        return st.deferred(lambda: values(kind))
     if issubclass(kind, Enum):
         return st.sampled_from(list(kind))
     if kind is bool:
         return st.booleans()
     if kind is int:
-        return st.integers(_bound(metadata, 1, -5), 40)
+        least = _bound(metadata, 1, -5)
+        return st.integers(least, min([40, *(item.le for item in metadata if getattr(item, "le", None) is not None)]))
     if kind is float:
         top = 1.0 if any(getattr(item, "le", None) == 1 for item in metadata) else 1e12
         return st.floats(_bound(metadata, 1e-9, 0.0), top, allow_nan=False)
     patterns = [item.pattern for item in metadata if getattr(item, "pattern", None)]
-    return BY_PATTERN[patterns[0]] if patterns else TEXT
+    return BY_PATTERN[patterns[0].removesuffix(OR_EMPTY)] if patterns else TEXT
 
 
 def _flat(metadata: Any) -> list[Any]:
@@ -128,10 +146,62 @@ def _storage(data: dict[str, Any]) -> dict[str, Any]:
 
 def _cluster(data: dict[str, Any]) -> dict[str, Any]:
     shared = data.get("storage") or (Storage(kind="claim", source="shared", mount_path="/mnt"),)
+    return _hosts_in_pools(
+        data
+        | {
+            "pools": _unique(data["pools"]),
+            "storage": tuple({item.mount_path: item for item in shared}.values()),
+        }
+    )
+
+
+def _hosts_in_pools(data: dict[str, Any]) -> dict[str, Any]:
+    """Pools with as many nodes as hosts work there; where there are hosts, it is a cluster of Kubernetes."""
+    bootstrap: Bootstrap | None = data.get("bootstrap")
+    if bootstrap is None:
+        return data
+    first, *others = data["pools"]
+    working = sum(host.works for host in bootstrap.hosts.values())
+    nodes = max(working, first.spares + 1)
+    hosts = {name: host.model_copy(update={"pool": first.name}) for name, host in bootstrap.hosts.items()}
+    fitting = first.model_copy(update={"nodes": nodes, "spares": min(first.spares, max(working - 1, 0))})
     return data | {
-        "pools": _unique(data["pools"]),
-        "storage": tuple({item.mount_path: item for item in shared}.values()),
+        "engine": "kubernetes",
+        "bootstrap": bootstrap.model_copy(update={"hosts": hosts}),
+        "pools": (fitting.model_copy(update={"nodes": working}) if working else first, *others),
     }
+
+
+def _bootstrap(data: dict[str, Any]) -> dict[str, Any]:
+    """Hosts with addresses of their own and an odd number of control planes, which an endpoint outlives."""
+    hosts: dict[str, ClusterHost] = data["hosts"]
+    placed = {
+        name: host.model_copy(update={"node_ip": f"192.0.2.{place + 11}", "role": host.role if place else "both"})
+        for place, (name, host) in enumerate(hosts.items())
+    }
+    planes = [name for name, host in placed.items() if host.controls]
+    if len(planes) % 2 == 0:
+        placed[planes[-1]] = placed[planes[-1]].model_copy(update={"role": "worker"})
+    endpoint = data.get("endpoint") or ApiEndpoint(address="192.0.2.10")
+    return data | {"hosts": placed, "endpoint": endpoint}
+
+
+def _endpoint(data: dict[str, Any]) -> dict[str, Any]:
+    return data | ({"address": "192.0.2.10"} if data.get("kind", "virtual") == "virtual" else {})
+
+
+def _networks(data: dict[str, Any]) -> dict[str, Any]:
+    """Two networks that do not meet."""
+    return data | {"pods": "10.244.0.0/16", "services": data.get("services", "").replace("10.244.", "10.245.")}
+
+
+def _mirror(data: dict[str, Any]) -> dict[str, Any]:
+    url = f"https://mirror.example.org/{data.get('files_url', '')}"
+    return data | ({"files_url": url, "files_folder": ""} if data.get("files_url") else {})
+
+
+def _kubespray(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {"environment": f"/opt/{data.get('environment', '')}"}
 
 
 def _hardware(data: dict[str, Any]) -> dict[str, Any]:
@@ -176,6 +246,11 @@ _REPAIRS: dict[type[BaseModel], Any] = {
     Pool: _pool,
     Storage: _storage,
     ClusterProfile: _cluster,
+    Bootstrap: _bootstrap,
+    ApiEndpoint: _endpoint,
+    Networks: _networks,
+    Mirror: _mirror,
+    Kubespray: _kubespray,
     HardwareProfile: _hardware,
     CheckpointPolicy: _checkpoint,
     ProgressSource: _progress,

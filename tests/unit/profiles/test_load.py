@@ -167,7 +167,7 @@ def test_an_inline_profile_of_strange_values_is_refused(data: dict[str, Any]) ->
 
 def test_every_shipped_profile_is_listed_and_is_called_as_its_file() -> None:
     listed = load.list_profiles()
-    assert {item.kind for item in listed} == {"run", "cluster", "hardware", "recovery", "workspace", "suite"}
+    assert {item.kind for item in listed} == {"run", "cluster", "hardware", "recovery", "workspace", "suite", "release"}
     loaders: dict[str, Any] = {
         "run": load.load_run,
         "cluster": load.load_cluster,
@@ -175,6 +175,7 @@ def test_every_shipped_profile_is_listed_and_is_called_as_its_file() -> None:
         "recovery": load.load_recovery,
         "workspace": load.load_workspace,
         "suite": load.load_suite,
+        "release": load.load_release,
     }
     for item in listed:
         value: Value = loaders[item.kind](item.name)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -34,8 +34,8 @@ JUNK: list[Any] = [
     {"name": []},
     "\n",
     "{{",
+    *("*", "../../etc", "(", "a" * 300, ["a", 1], {"a": {"b": {"c": "d"}}}, "é\u2028", "1Gi", [{"name": "trainer"}]),
 ]
-JUNK += ["*", "../../etc", "(", "a" * 300, ["a", 1], {"a": {"b": {"c": "d"}}}, "é\u2028", "1Gi", [{"name": "trainer"}]]
 TEXT_JUNK = [
     "\t",
     "&a ",
@@ -53,8 +53,6 @@ TEXT_JUNK = [
     "\x00",
     "\r",
     "---\n",
-]
-TEXT_JUNK += [
     "<<: ",
     "? ",
     "|",
@@ -80,6 +78,7 @@ LOADERS: dict[str, Load] = {
     "recovery": load.load_recovery,
     "workspaces": load.load_workspace,
     "suites": load.load_suite,
+    "releases": load.load_release,
 }
 CLUSTER = load.load_cluster("local-gpus")
 
@@ -119,7 +118,9 @@ def _changed_text(chance: random.Random, text: str) -> bytes:
 
 
 def _places(data: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(data, (dict, list)):
+        inner = cast("dict[str, Any]", data).items() if isinstance(data, dict) else enumerate(cast("list[Any]", data))
     return [place for key, value in inner for place in ((*way, key), *_places(value, (*way, key)))]
 
 
