@@ -127,8 +127,8 @@ def ask(approval: ApprovalRecord, resolved: Resolved) -> None:
         return
 
     def over(view: AttemptView, seen: AttemptRecord) -> str | None:
-        if look_for_answer(approval) is not None:
-            return ""
+        if view.woken or look_for_answer(approval) is not None:
+            return ""  # who asks for a new look gets one: the next move asks on where the question still stands
         return settled(view, seen, incident, Case(resolved, seen)) or None
 
     name = "waits for an answer, and watches attempt {attempt.number}"

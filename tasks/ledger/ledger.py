@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from tasks.ledger.attempts import AttemptLedger
+from tasks.ledger.bootstrap import BootstrapLedger
 from tasks.ledger.database import Database
 from tasks.ledger.findings import FindingLedger
 from tasks.ledger.incidents import IncidentLedger
@@ -31,6 +32,7 @@ class Ledger(
     StoryLedger,
     OverviewLedger,
     FindingLedger,
+    BootstrapLedger,
 ):
     """One ledger. Cheap to make: nothing is opened before the first method is called.
 

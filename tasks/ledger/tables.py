@@ -88,7 +88,7 @@ def packed(name: str) -> Column[bytes]:
     return Column(name, LargeBinary, nullable=False)
 
 
-SCHEMA = "0016"  # the migration that METADATA is equal to
+SCHEMA = "0017"  # the migration that METADATA is equal to
 
 RUNS = Table(
     "runs",
@@ -338,6 +338,21 @@ FINDINGS = Table(
     maybe_time("closed_at"),
     Index("findings_by_cluster", "cluster", "closed_at"),
 )
+
+BOOTSTRAP_STEPS = Table(
+    "bootstrap_steps",
+    METADATA,
+    text("cluster", key=True),
+    text("stage", key=True),
+    text("subject", key=True),
+    text("wanted"),
+    text("state"),
+    whole("tries"),
+    time("began_at"),
+    maybe_time("ended_at"),
+    text("why"),
+)
+"""`workflows.model.bootstrap.StepRecord`: a row for each step, overwritten; the history has every try."""
 
 CURSORS = Table("cursors", METADATA, text("name", key=True), whole("position"), time("at"))
 """How far somebody has come who goes through something in order, and when he was last there."""

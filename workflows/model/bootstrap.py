@@ -85,7 +85,7 @@ class StepRecord:
     state: StepState
     """`began`: it was, or is being, carried out; `proven`: its proof held afterwards; `failed`: it did not."""
     tries: int
-    """How often it was carried out since its proof last held."""
+    """How often the command that began it last has carried it out; 0: nobody of us did, its proof held already."""
     began_at: float
     """Unix seconds of the newest try."""
     ended_at: float | None
