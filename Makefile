@@ -17,7 +17,7 @@ PIP_OPTIONS ?=
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.ready
 
-.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test bed-golden
+.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test bed-golden lab-up lab-down
 .PHONY: lint proof
 
 setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
@@ -87,6 +87,12 @@ bed-test: $(STAMP) ## The core of the tests against it (PRIMUS_PROOF=all: all): 
 
 bed-golden: $(STAMP) ## Record the trees of conformance cases that changed as Argo makes them (PRIMUS_PROOF=all: of all)
 	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/bed/test_conformance.py
+
+lab-up: $(STAMP) ## Start real hosts on this machine: systemd, sshd, power that can be cut (root; docs/lab.md; LAB='--hosts 3')
+	@$(BIN)/python -m tests.lab up $(LAB)
+
+lab-down: $(STAMP) ## Switch them off; nothing is left behind
+	@$(BIN)/python -m tests.lab down $(DOWN)
 
 lock: ## Write constraints.txt anew from the present environment
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude pip >constraints.txt

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.bed import versions
@@ -44,18 +45,18 @@ def need_go() -> None:
         raise BedError(f"Go {words} or newer is needed, found {told.strip() or 'one that does not tell its version'}")
 
 
-def missing() -> list[str]:
+def missing(wanted: Mapping[str, str] = PACKAGES) -> list[str]:
     """Packages that are not installed."""
-    return sorted({package for what, package in PACKAGES.items() if shutil.which(what) is None and not _file(what)})
+    return sorted({package for what, package in wanted.items() if shutil.which(what) is None and not _file(what)})
 
 
 def _file(path: str) -> bool:
     return path.startswith("/") and Path(path).exists()
 
 
-def install() -> list[str]:
+def install(wanted: Mapping[str, str] = PACKAGES) -> list[str]:
     """Install what is missing; returns what was. BedError where that cannot be done."""
-    packages = missing()
+    packages = missing(wanted)
     if not packages:
         return []
     if shutil.which("apt-get") is None:
@@ -63,7 +64,7 @@ def install() -> list[str]:
     quiet = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq")
     run(*quiet, "update")
     run(*quiet, "install", "-y", "--no-install-recommends", *packages)
-    left = missing()
+    left = missing(wanted)
     if left:
         raise BedError(f"apt-get installed {', '.join(packages)}, but still missing: {', '.join(left)}")
     return packages

@@ -148,11 +148,11 @@ def _archive(cache: Cache) -> None:
         for image, parts in IMAGES.items():
             config = _config(image, [digests[part] for part in parts])
             called = f"{hashlib.sha256(config).hexdigest()}.json"
-            _add(archive, called, config)
+            add_entry(archive, called, config)
             tags = [f"{REGISTRY}/{image}:{TAG}", *SHIPPED.get(image, ())]
             named = {"RepoTags": tags, "Layers": [f"{part}.layer" for part in parts]}
             listed.append({"Config": called, **named})
-        _add(archive, "manifest.json", json.dumps(listed).encode())
+        add_entry(archive, "manifest.json", json.dumps(listed).encode())
     half.rename(cache.images / ARCHIVE)
 
 
@@ -169,7 +169,8 @@ def _config(image: str, digests: list[str]) -> bytes:
     return json.dumps({"architecture": "amd64", "os": "linux", "config": settings, "rootfs": roots}).encode()
 
 
-def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+def add_entry(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    """A file of an archive, from memory."""
     entry = tarfile.TarInfo(name)
     entry.size = len(content)
     archive.addfile(entry, io.BytesIO(content))

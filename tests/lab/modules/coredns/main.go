@@ -1,0 +1,29 @@
+// Command coredns is CoreDNS with the plugins that kubeadm's Corefile names, and `hosts`, `log` and `bind`.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/hosts"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
+	_ "github.com/coredns/coredns/plugin/log"
+	_ "github.com/coredns/coredns/plugin/loop"
+	_ "github.com/coredns/coredns/plugin/metrics"
+	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/reload"
+)
+
+func init() {
+	dnsserver.Directives = []string{
+		"bind", "reload", "health", "ready", "prometheus", "errors", "log", "cache", "loadbalance", "hosts",
+		"kubernetes", "loop", "forward",
+	}
+}
+
+func main() { coremain.Run() }
