@@ -1,0 +1,178 @@
+"""What a host tells of itself: every item by itself, from a made-up root and from this machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.builders.certificates import CERTIFICATE, CERTIFICATE_SHA256, ENDS, LONG_CERTIFICATE, LONG_ENDS
+from workflows.model.host_facts import (
+    HostFacts,
+    HostGpu,
+    HostNic,
+    Leftovers,
+    Membership,
+    Unread,
+    parse_facts,
+)
+from workflows.programs.hosts import cluster
+from workflows.programs.hosts.main import facts, serve
+from workflows.programs.hosts.options import Options, from_json
+
+T = TypeVar("T")
+GPU = "sys/bus/pci/devices/0000:05:00.0"
+TREE = {
+    "etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+    "etc/os-release": 'ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian 12"\n',
+    "etc/resolv.conf": "search site\nnameserver 127.0.0.53\n",
+    "run/systemd/resolve/resolv.conf": "nameserver 10.0.0.2\n",
+    "proc/1/comm": "systemd\n",
+    "proc/77/comm": "kubelet\n",
+    "proc/mounts": "cg /sys/fs/cgroup cgroup2 rw 0 0\n"
+    "/dev/a / ext4 rw 0 0\n/dev/b /var/lib/kubelet/pods/1/v ext4 rw 0 0\n",
+    "proc/meminfo": "MemTotal: 1024 kB\nMemAvailable: 512 kB\nSwapTotal: 8 kB\n",
+    "proc/net/tcp": "head\n 0: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 0 0 4242 1\n",
+    "sys/class/net/cni0/mtu": "1450\n",
+    "sys/class/net/eth0/mtu": "9000\n",
+    "sys/class/net/eth0/address": "02:00:00:00:00:01\n",
+    "sys/class/net/eth0/operstate": "up\n",
+    "etc/kubernetes/pki/ca.crt": CERTIFICATE,
+    "etc/kubernetes/kubelet.conf": "clusters:\n- cluster:\n    certificate-authority: /etc/kubernetes/pki/ca.crt\n"
+    "    server: https://10.0.0.1:6443\n  name: old\n",
+    f"{GPU}/vendor": "0x1002\n",
+    f"{GPU}/class": "0x120000\n",
+    f"{GPU}/device": "0x74a1\n",
+    f"{GPU}/vbios_version": "113-M\n",
+    "sys/module/amdgpu/version": "6.10.5\n",
+    "sys/class/infiniband/mlx5_0/fw_ver": "28.39.1002\n",
+    "sys/class/infiniband/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)\n",
+    "sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
+    "sys/class/dmi/id/bios_version": "2.1\n",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, content in TREE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "drivers/amdgpu").mkdir(parents=True)
+    (tmp_path / GPU / "driver").symlink_to(tmp_path / "drivers/amdgpu")
+    (tmp_path / "proc/77/fd").mkdir()
+    (tmp_path / "proc/77/fd/3").symlink_to("socket:[4242]")
+    return tmp_path
+
+
+def known(item: T | Unread) -> T:
+    assert not isinstance(item, Unread), item.why
+    return item
+
+
+def looked(asked: Options) -> HostFacts:
+    found = parse_facts(json.dumps(facts(asked)))
+    assert isinstance(found, HostFacts)
+    return found
+
+
+def test_a_host_is_read_from_its_files(root: Path) -> None:
+    found = looked(Options(root=str(root), files=("/etc/os-release", "/nothing"), sysctls=("vm.none",)))
+    assert (found.machine_id, found.init, found.cgroup) == ("0123456789abcdef0123456789abcdef", "systemd", 2)
+    assert [known(found.memory).total_bytes, known(found.memory).swap_bytes] == [1 << 20, 8 << 10]
+    assert (known(found.resolver).servers, known(found.resolver).behind) == (("127.0.0.53",), ("10.0.0.2",))
+    assert known(found.ports)[0].process == "kubelet"
+    assert known(found.ports)[0].port == 8080
+    assert [(one.name, one.mtu) for one in known(found.interfaces)] == [("cni0", 1450), ("eth0", 9000)]
+    assert found.memberships == (
+        Membership("/etc/kubernetes/kubelet.conf", "https://10.0.0.1:6443", CERTIFICATE_SHA256),
+    )
+    assert found.authority == CERTIFICATE_SHA256
+    assert found.leftovers == Leftovers(
+        ("/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/ca.crt"),
+        ("kubelet",),
+        ("cni0",),
+        ("/var/lib/kubelet/pods/1/v",),
+    )
+    assert found.gpus == (HostGpu("0000:05:00.0", "amd", "0x74a1", "amdgpu", "6.10.5", "113-M"),)
+    assert found.nics == (HostNic("mlx5_0", "", "", "28.39.1002", 400.0, True),)
+    assert found.firmware == {"bios": "2.1"}
+    assert [(one.file, one.expires_at) for one in known(found.certificates)] == [("/etc/kubernetes/pki/ca.crt", ENDS)]
+    assert found.files["/nothing"] == ""
+    assert len(str(found.files["/etc/os-release"])) == 64
+    assert found.sysctls["vm.none"] == Unread("/proc/sys/vm/none: No such file or directory")
+
+
+def test_an_item_that_cannot_be_read_spoils_no_other_one(root: Path) -> None:
+    (root / "etc/machine-id").write_text("uninitialized\n")
+    (root / "etc/kubernetes/pki/ca.crt").write_text("garbage")
+    (root / "proc/meminfo").unlink()
+    found = looked(Options(root=str(root)))
+    assert isinstance(found.machine_id, Unread)
+    assert "systemd-machine-id-setup" in found.machine_id.why
+    for item in (found.memory, found.authority, found.memberships, found.certificates):
+        assert isinstance(item, Unread)
+    assert found.init == "systemd"
+
+
+def test_this_machine_is_read_and_nothing_is_left(tmp_path: Path) -> None:
+    before = sorted(os.listdir(tmp_path))
+    found = looked(Options(fsync=str(tmp_path / "later/etcd"), names=("localhost",), folders=(str(tmp_path),)))
+    assert known(found.fsync).writes == 100
+    assert known(found.fsync).folder == str(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == before
+    assert found.names["localhost"]
+    assert known(found.disks)[0].total_bytes > 0
+    for item in ("hostname", "kernel", "arch", "python", "init", "memory", "limits", "interfaces", "entropy"):
+        assert not isinstance(getattr(found, item), Unread), item
+
+
+def test_the_time_a_certificate_ends_is_read_without_a_library() -> None:
+    for pem, ends in ((CERTIFICATE, ENDS), (LONG_CERTIFICATE, LONG_ENDS)):
+        assert cluster.expires_at(cluster.der_of(pem)) == ends
+    with pytest.raises(cluster.CannotReadError, match="cut off"):
+        cluster.expires_at(cluster.der_of(CERTIFICATE)[:200])
+
+
+def test_a_conversation_goes_line_by_line() -> None:
+    lines = [b"W\n", b"clock\n", f"facts {Options(folders=()).to_json()}\n".encode(), b"facts [\n", b"nonsense\n"]
+    said = io.BytesIO()
+    assert serve(io.BytesIO(b"".join(lines)), said) == 2
+    words = [line.split(b" ", 2) for line in said.getvalue().splitlines()]
+    assert [word[:2] for word in words] == [[b"W", one] for one in (b"clock", b"facts", b"facts", b"unknown")]
+    assert isinstance(parse_facts(words[1][2].decode()), HostFacts)
+    assert isinstance(parse_facts(words[2][2].decode()), Unread)
+
+
+def test_options_survive_the_way() -> None:
+    asked = Options(names=("a",), fetch=(("http://m/x", "ab"),), registry="http://r", images=True)
+    assert from_json(asked.to_json()) == asked
+    assert from_json('{"later": 1}') == Options()
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda one: (
+            st.lists(one)
+            | st.dictionaries(st.sampled_from(["items", "is", "why", "hostname", "memory", "file:/x", "gpus"]), one)
+        ),
+    )
+)
+def test_whatever_a_host_says_is_data(value: object) -> None:
+    for document in (json.dumps(value), json.dumps({"items": value}), json.dumps({"items": {"gpus": value}})):
+        assert isinstance(parse_facts(document), HostFacts | Unread)
+
+
+def test_no_text_of_a_host_acts_on_a_terminal() -> None:
+    told = {"items": {"hostname": {"is": "a\x1b]0;x\x07\nb"}, "kernel": {"why": "\x1b[31m" + "x" * 9999}}}
+    found = parse_facts(json.dumps(told))
+    assert isinstance(found, HostFacts)
+    assert isinstance(found.kernel, Unread)
+    assert found.hostname == "a\ufffd]0;x\ufffd b"
+    assert found.kernel.why == "x" * 300
