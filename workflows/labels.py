@@ -21,6 +21,10 @@ POOL = f"{PREFIX}/pool"
 RACK = f"{PREFIX}/rack"
 BLOCK = f"{PREFIX}/block"
 SPARE = f"{PREFIX}/spare"
+COMPONENT = f"{PREFIX}/component"
+"""Name of the component of a bootstrap that an object belongs to."""
+WANTED = f"{PREFIX}/wanted"
+"""Annotation: fingerprint of what the component was installed as."""
 VERDICT = f"{PREFIX}/verdict"
 VERDICT_EVIDENCE = f"{PREFIX}/verdict-evidence"
 VERDICT_AT = f"{PREFIX}/verdict-at"
@@ -81,6 +85,11 @@ def sweep_name(cluster: str, number: int, ledger: str = "") -> str:
 def preflight_name(cluster: str, number: int, ledger: str = "") -> str:
     """Name of the Workflow of a cluster's test of nodes; see `numbered_name`."""
     return numbered_name("primus-preflight", cluster, number, ledger)
+
+
+def components_name(cluster: str, number: int, ledger: str = "") -> str:
+    """Name of the Workflow that installs and proves a cluster's components; see `numbered_name`."""
+    return numbered_name("primus-components", cluster, number, ledger)
 
 
 def trial_name(key: str, number: int) -> str:

@@ -60,6 +60,25 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class ServingReport:
+    """What a component was seen to do when it was asked to serve."""
+
+    component: str
+    word: Literal["pass", "fail", "unknown"]
+    """`unknown`: nobody could ask, or the answer cannot be read. It never counts as serving."""
+    why: str
+    """What was asked and what came, in one line."""
+    at: float
+    """Unix seconds at which it was seen."""
+    wanted: str = ""
+    """Fingerprint of what was installed then."""
+    seconds: float = 0.0
+    """How long it took until it served."""
+    tries: int = 0
+    """How often it was asked."""
+
+
+@dataclass(frozen=True)
 class StepSeen:
     """A training step was completed."""
 

@@ -14,6 +14,7 @@ from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar, cast
 
+from profiles.bootstrap.components import ComponentProfile
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.checks.suite import SuiteProfile, on_storage_class, refuse_misfits
 from profiles.cluster import ClusterProfile
@@ -45,6 +46,7 @@ __all__ = [
     "is_path",
     "list_profiles",
     "load_cluster",
+    "load_component",
     "load_hardware",
     "load_recovery",
     "load_release",
@@ -71,6 +73,7 @@ _FOLDERS: Mapping[type[Value], str] = {
     SuiteProfile: "suites",
     WorkspaceProfile: "workspaces",
     ReleaseProfile: "releases",
+    ComponentProfile: "components",
 }
 _NOUNS = {folder: folder.removesuffix("s") for folder in _FOLDERS.values()}
 
@@ -80,7 +83,7 @@ class Listed:
     """One line of `primus profiles list`."""
 
     kind: str
-    """`run`, `cluster`, `hardware`, `recovery`, `suite`, `workspace` or `release`."""
+    """`run`, `cluster`, `hardware`, `recovery`, `suite`, `workspace`, `release` or `component`."""
     name: str
     path: Path
     description: str
@@ -135,6 +138,11 @@ def load_workspace(name_or_path: str, overrides: Iterable[str] = (), search: Seq
 def load_release(name_or_path: str, search: Sequence[Path] = ()) -> ReleaseProfile:
     """A release of Kubernetes; see `load_run`."""
     return _load(ReleaseProfile, name_or_path, (), search)
+
+
+def load_component(name_or_path: str, search: Sequence[Path] = ()) -> ComponentProfile:
+    """A component of the shelf; see `load_run`."""
+    return _load(ComponentProfile, name_or_path, (), search)
 
 
 def run_from_mapping(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from profiles.bootstrap.components import ComponentProfile
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.checks.catalogue import PLACEHOLDERS, PROBES
 from profiles.checks.suite import SuiteProfile
@@ -33,6 +34,7 @@ CHAPTERS: list[tuple[str, type[BaseModel]]] = [
     ("Suite profiles", SuiteProfile),
     ("Workspace profiles", WorkspaceProfile),
     ("Releases of Kubernetes", ReleaseProfile),
+    ("Components", ComponentProfile),
     ("Values of the health service", HealthValues),
     ("The resolved profile", Resolved),
     ("The request of a run", TrainRequest),
@@ -99,7 +101,8 @@ def _default(info: FieldInfo) -> str:
     if isinstance(value, BaseModel):
         return "its defaults"
     if isinstance(value, tuple):
-        return ", ".join(f"`{getattr(item, 'value', item)}`" for item in value) or "empty"
+        items = cast("tuple[Any, ...]", value)
+        return ", ".join(f"`{getattr(item, 'value', item)}`" for item in items) or "empty"
     if isinstance(value, float):
         return f"`{value:g}`"
     return f"`{getattr(value, 'value', value)}`" if value not in ("", {}) else "empty"

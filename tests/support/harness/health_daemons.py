@@ -15,13 +15,14 @@ from tests.support.cases.tool_samples import printed
 from workflows.programs.health.daemon import Daemon, Plan
 from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import Tools
-from workflows.programs.health.kubernetes import ApiError, Hold, NoHold
+from workflows.programs.health.kubernetes import Hold, NoHold
 from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.peers import ConfiguredNodes, Nodes, Peer
 from workflows.programs.health.routes import Gate, PageResponse, Pages
 from workflows.programs.health.server import ConnectionLimiter, HealthPort, HealthPorts, RateLimiter
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.probes.call import Call, execute
+from workflows.programs.runtime.kubernetes_api import ApiError
 
 Json = dict[str, Any]
 TOKEN = "a-token"

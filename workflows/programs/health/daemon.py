@@ -17,7 +17,7 @@ from workflows.programs.health import node_checks
 from workflows.programs.health.diagnostic import DEADLINES, FATAL, dcgm
 from workflows.programs.health.gpu_checks import CHECKS as GPU_CHECKS
 from workflows.programs.health.gpu_checks import LOADING, GpuLimits, Tools
-from workflows.programs.health.kubernetes import Api, ApiError, Hold, node_hold, owner_of
+from workflows.programs.health.kubernetes import Hold, node_hold, owner_of
 from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.peers import LookupFailedError, Nodes, by_node, gpus_asked, pods_on
 from workflows.programs.health.query import ALL, NONE, Status, asked_checks
@@ -25,6 +25,7 @@ from workflows.programs.health.results import CHECKS, NOT_SUPPORTED, Report, Res
 from workflows.programs.probes.call import Call
 from workflows.programs.probes.verdicts import UNKNOWN
 from workflows.programs.runtime.bounded import ExclusiveTurns, SharedResult, side_by_side
+from workflows.programs.runtime.kubernetes_api import Api, ApiError
 
 GPUS = "gpus"
 DEEP = "a deep test"

@@ -12,10 +12,11 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, cast
 
 from workflows.programs.health.diagnostic import is_fatal
-from workflows.programs.health.kubernetes import Api, ApiError, node_path
+from workflows.programs.health.kubernetes import node_path
 from workflows.programs.health.query import LEVELS
 from workflows.programs.health.results import Result
 from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, worst
+from workflows.programs.runtime.kubernetes_api import Api, ApiError
 
 Json = Dict[str, Any]
 

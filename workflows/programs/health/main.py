@@ -22,7 +22,7 @@ from workflows.programs.health.daemon import Daemon, Plan
 from workflows.programs.health.diagnostic import fatal_words
 from workflows.programs.health.fleet_status import Fleet
 from workflows.programs.health.gpu_checks import GpuLimits, Tools, cpu_model
-from workflows.programs.health.kubernetes import ACCOUNT, Api, Hold, NoHold, TaintHold, api_from, iso, owner_of
+from workflows.programs.health.kubernetes import Hold, NoHold, TaintHold, iso, owner_of
 from workflows.programs.health.labels import NodeLabels
 from workflows.programs.health.node_checks import CLASS
 from workflows.programs.health.options import Options, parse, periodic_of
@@ -47,6 +47,7 @@ from workflows.programs.health.server import (
 )
 from workflows.programs.probes.node import read
 from workflows.programs.runtime import flags
+from workflows.programs.runtime.kubernetes_api import ACCOUNT, Api, api_from
 from workflows.programs.runtime.report_token import forget_secrets, token_from
 
 Say = Callable[[str], None]

@@ -16,12 +16,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from workflows.programs.health.gpu_checks import Tools
-from workflows.programs.health.kubernetes import Api, ApiError
 from workflows.programs.health.peers import Peer
 from workflows.programs.health.results import TAGS, DeviceResult, Result
 from workflows.programs.probes.call import Call
 from workflows.programs.probes.verdicts import FAIL, PASS, UNKNOWN, worst
 from workflows.programs.runtime.bounded import side_by_side
+from workflows.programs.runtime.kubernetes_api import Api, ApiError
 
 AT_ONCE = 16
 """Processes at the same time."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 from urllib.parse import quote
 
-from workflows.programs.health.kubernetes import Api, ApiError
 from workflows.programs.parsers.text import as_list, as_mapping
 from workflows.programs.runtime.http_client import parse_head
+from workflows.programs.runtime.kubernetes_api import Api, ApiError
 
 Json = Dict[str, Any]
 

@@ -14,11 +14,12 @@ import pytest
 from tests.support.cases.rows import rows
 from tests.support.fakes.fake_api_server import FakeApiServer, Fault, status
 from tests.support.harness.health_daemons import IDLE, Cluster, Told, Toolbox, diag, made, nvidia_smi
-from workflows.programs.health.kubernetes import TAINT, UNTIL, Api, ApiError, TaintHold, api_from, iso
+from workflows.programs.health.kubernetes import TAINT, UNTIL, TaintHold, iso
 from workflows.programs.health.labels import HEALTH, level_label
 from workflows.programs.health.node_checks import pvc
 from workflows.programs.health.peers import ClusterNodes, LookupFailedError, Peer
 from workflows.programs.health.query import Status
+from workflows.programs.runtime.kubernetes_api import Api, ApiError, api_from
 
 NODE = "/api/v1/nodes/n0"
 
