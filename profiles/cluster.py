@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from profiles.admission import Admission, BareMetal, Slurm
+from profiles.bootstrap.engines import Adopt
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.values import (
     ConditionType,
@@ -258,9 +260,11 @@ class ClusterProfile(Value):
             if host.pool and host.pool not in names:
                 known = did_you_mean(host.pool, names, "pools")
                 raise wrong(f"bootstrap.hosts.{name}.pool", f'there is no pool called "{host.pool}"{known}')
+        working = Counter(host.pool or names[0] for host in self.bootstrap.hosts.values() if host.works)
+        adopted = isinstance(self.bootstrap.engine, Adopt)
         for pool in self.pools:
-            found = sum(host.works and (host.pool or names[0]) == pool.name for host in self.bootstrap.hosts.values())
-            if found and found != pool.nodes:
+            found = working[pool.name]
+            if found > pool.nodes or (found and found != pool.nodes and not adopted):
                 reason = f"of pool {pool.name} {found} work, the pool says {pool.nodes} nodes: make both say the same"
                 raise wrong("bootstrap.hosts", reason)
         return self

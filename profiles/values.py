@@ -57,6 +57,11 @@ HOST_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?$"
 HostAddress = Annotated[str, Field(pattern=HOST_PATTERN)]
 NETWORK_PATTERN = r"^[0-9.]+/[0-9]+$"
 SYSCTL_PATTERN = r"^[a-z0-9_]+(\.[a-z0-9_/-]+)+$"
+DOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+PROGRAM_PATTERN = r"^[A-Za-z0-9._/][A-Za-z0-9._/+-]*$"
+LOGIN_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$"
+JUMP_PATTERN = r"^([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(:[0-9]{1,5})?$"
+REGISTRY_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]([a-z0-9._/-]*[a-z0-9])?)?$"
 KUBERNETES_PATTERN = r"^1\.[0-9]+\.[0-9]+$"
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
@@ -80,6 +85,11 @@ PATTERNS = {
     HOST_PATTERN: "a host name or an address",
     NETWORK_PATTERN: "an IPv4 network such as 10.244.0.0/16",
     SYSCTL_PATTERN: "the name of a kernel parameter such as vm.max_map_count",
+    DOMAIN_PATTERN: "a DNS domain such as cluster.local",
+    PROGRAM_PATTERN: "a program's name or path",
+    LOGIN_PATTERN: "the name of a user",
+    JUMP_PATTERN: "user@host:port, of which user and port may be left out",
+    REGISTRY_PATTERN: "host:port or host:port/path, without https:// before and a tag behind",
     KUBERNETES_PATTERN: "a version of Kubernetes such as 1.36.3",
     COMMIT_PATTERN: "the whole commit, 40 hexadecimal digits: a branch or a tag may change under one's hands",
     SHA256_PATTERN: "a SHA-256 digest, 64 hexadecimal digits",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from profiles.values import (
     COMMIT_PATTERN,
     IMAGE_DIGEST_PATTERN,
     KUBERNETES_PATTERN,
+    REGISTRY_PATTERN,
     SHA256_PATTERN,
     Text,
     Value,
@@ -20,6 +21,17 @@ from profiles.values import (
 
 KUBEADM_MINORS = (34, 35, 36)
 """Minor versions whose kubeadm our plays know: those with the API kubeadm.k8s.io/v1beta4 that are still maintained."""
+SAID_BY_FIELDS = {
+    "kube_version": "engine.version",
+    "kube_pods_subnet": "networks.pods",
+    "kube_network_node_prefix": "networks.pods_of_node",
+    "kube_service_addresses": "networks.services",
+    "cluster_name": "networks.domain",
+    "dns_domain": "networks.domain",
+    "loadbalancer_apiserver": "endpoint",
+    "kube_vip_address": "endpoint.address",
+}
+"""Kubespray's variables that fields of the section `bootstrap` stand for."""
 Digest = Annotated[str, Field(pattern=SHA256_PATTERN)]
 """A SHA-256 digest in hexadecimal digits."""
 
@@ -60,7 +72,7 @@ class Kubeadm(Value):
 class GitSource(Value):
     """A commit of a repository; a branch or a tag may change under one's hands."""
 
-    url: Text
+    url: Annotated[str, Field(pattern=r"^[^-\s]\S*$")]
     """Of the repository, or the path of a local one."""
     commit: Annotated[str, Field(pattern=COMMIT_PATTERN)]
     """The whole commit."""
@@ -78,10 +90,24 @@ class ArchiveSource(Value):
 class ImageSource(Value):
     """Kubespray's own image, which carries its Ansible."""
 
-    image: Text
+    image: Annotated[str, Field(pattern=REGISTRY_PATTERN)]
     """Without tag, e.g. quay.io/kubespray/kubespray."""
     digest: Annotated[str, Field(pattern=IMAGE_DIGEST_PATTERN)]
     """Of the image."""
+
+
+def _source_kind(said: object) -> str:
+    """By the field that only one of them has: what is wrong in a source is told of that kind. No word is a field's."""
+    names = set(cast("dict[str, object]", said)) if isinstance(said, dict) else set(dir(said))
+    return next((f"of {kind}" for kind in ("archive", "image") if kind in names), "of git")
+
+
+Source = Annotated[
+    Annotated[GitSource, Tag("of git")]
+    | Annotated[ArchiveSource, Tag("of archive")]
+    | Annotated[ImageSource, Tag("of image")],
+    Discriminator(_source_kind),
+]
 
 
 class Kubespray(Value):
@@ -89,7 +115,7 @@ class Kubespray(Value):
 
     kind: Literal["kubespray"]
     """Always `kubespray`."""
-    source: GitSource | ArchiveSource | ImageSource
+    source: Source
     """Which copy, pinned."""
     environment: str = ""
     """Folder of a Python environment whose Ansible the copy accepts; it is compared before anything runs. Needed but
@@ -97,7 +123,14 @@ class Kubespray(Value):
     version: Annotated[str, Field(pattern=KUBERNETES_PATTERN)]
     """Of Kubernetes; the copy must know its checksums."""
     variables: dict[str, object] = {}
-    """Group variables over ours."""
+    """Group variables over ours, but for those that say what a field says: plan and proof go by the field."""
+
+    @model_validator(mode="after")
+    def _says_nothing_twice(self) -> Kubespray:
+        for name, field in SAID_BY_FIELDS.items():
+            if name in self.variables:
+                raise wrong(f"variables.{name}", f"must be said in {field}: the plan and the proof go by that")
+        return self
 
     @model_validator(mode="after")
     def _has_an_ansible(self) -> Kubespray:

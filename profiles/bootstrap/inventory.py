@@ -6,6 +6,8 @@ Everything that can be known to be wrong without asking a host is refused here, 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
 from typing import Annotated, Literal
 
@@ -14,7 +16,16 @@ from pydantic import Field, model_validator
 from profiles.admission import Port
 from profiles.bootstrap.engines import Adopt, Engine, Kubeadm
 from profiles.values import (
+    DOMAIN_PATTERN,
+    JUMP_PATTERN,
+    LABEL_CHARACTERS,
+    LABEL_PATTERN,
+    LOGIN_PATTERN,
     NETWORK_PATTERN,
+    OR_EMPTY,
+    PATTERNS,
+    PROGRAM_PATTERN,
+    REGISTRY_PATTERN,
     SYSCTL_PATTERN,
     Count,
     HostAddress,
@@ -24,19 +35,27 @@ from profiles.values import (
     Seconds,
     Share,
     TaintText,
-    Text,
     Value,
     wrong,
 )
 
 Role = Literal["control-plane", "worker", "both"]
 """`both`: a control plane on which work may run too."""
+Jump = Annotated[str, Field(pattern=JUMP_PATTERN + OR_EMPTY)]
 Network = Annotated[str, Field(pattern=NETWORK_PATTERN)]
 """An IPv4 network such as 10.244.0.0/16."""
+CLUSTER_SUBJECT = "cluster"
+"""In plans and records this word stands for the whole cluster: no host may be called so."""
+API_PORT = 6443
+"""On which API servers of control planes listen."""
 MOST_ETCD_MEMBERS = 7
 """etcd's own recommendation (its FAQ, "What is maximum cluster size?"): more members make every write slower."""
-SERVICES_WIDEST = 12
-"""kube-apiserver refuses a service network with more than 20 bits of addresses (validateClusterIPFlags)."""
+SERVICES_WIDEST, SERVICES_NARROWEST = 12, 28
+"""kube-apiserver refuses a service network with more than 20 bits of addresses (validateClusterIPFlags), kubeadm one
+with fewer than 10 addresses (MinimumAddressesInServiceSubnet)."""
+MOST_NODE_BITS = 16
+"""kube-controller-manager hands out no more parts of the network of pods than so many bits count
+(clusterSubnetMaxDiff)."""
 
 
 def network_of(field: str, text: str) -> IPv4Network:
@@ -73,7 +92,7 @@ def address_of(field: str, text: str) -> IPv4Address:
 class Ssh(Value):
     """How hosts are reached. A host's own entry stands before it."""
 
-    user: Text = "root"
+    user: Annotated[str, Field(pattern=LOGIN_PATTERN)] = "root"
     """Who logs in; where that is not root, sudo must work without a password."""
     port: Port = 22
     """Of the SSH server."""
@@ -81,9 +100,9 @@ class Ssh(Value):
     """Path of the private key; empty: the agent's or the user's own."""
     known_hosts_file: str = ""
     """Path of the file with the hosts' keys; empty: the user's own. A host whose key is not known is not touched."""
-    jump: str = ""
+    jump: Jump = ""
     """Host through which all others are reached, as `user@host:port`; empty: none."""
-    python: Text = "python3"
+    python: Annotated[str, Field(pattern=PROGRAM_PATTERN)] = "python3"
     """Interpreter on the hosts, 3.9 or later."""
     at_once: PositiveCount = 50
     """Connections at the same time."""
@@ -109,16 +128,30 @@ class ClusterHost(Value):
     """Racks under one switch domain; becomes a label."""
     port: Port | None = None
     """In place of the one in `ssh`."""
-    user: str = ""
+    user: Annotated[str, Field(pattern=LOGIN_PATTERN + OR_EMPTY)] = ""
     """In place of the one in `ssh`."""
     private_key_file: str = ""
     """In place of the one in `ssh`."""
-    jump: str = ""
+    jump: Jump = ""
     """In place of the one in `ssh`."""
     labels: dict[str, str] = {}
     """Labels of its node, over those of the pool."""
     taints: tuple[TaintText, ...] = ()
     """Taints of its node, beside those of the pool."""
+
+    @model_validator(mode="after")
+    def _labels_and_taints_are_taken(self) -> ClusterHost:
+        for key, value in self.labels.items():
+            name = key.rpartition("/")[2]
+            if not re.fullmatch(LABEL_PATTERN, name) or (value and not re.fullmatch(LABEL_PATTERN, value)):
+                raise wrong("labels", f"{key}={value}: must be {PATTERNS[LABEL_PATTERN]}, behind an optional domain/")
+            if max(len(name), len(value)) > LABEL_CHARACTERS:
+                raise wrong("labels", f"{key}={value}: Kubernetes takes {LABEL_CHARACTERS} characters at most")
+        keys = [(text.partition(":")[0].partition("=")[0], text.rpartition(":")[2]) for text in self.taints]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise wrong("taints", f"says {twice[0][0]} with {twice[0][1]} twice: Kubernetes keeps one of each")
+        return self
 
     @property
     def controls(self) -> bool:
@@ -141,8 +174,8 @@ class ApiEndpoint(Value):
 
     address: HostAddress
     """The virtual address, or name or address of the balancer."""
-    port: Port = 6443
-    """Of the API there."""
+    port: Port = API_PORT
+    """Of the API there; a virtual address is carried as it is, with the port on which API servers listen, 6443."""
     kind: Literal["virtual", "external"] = "virtual"
     """`virtual`: an address that keepalived carries to a living control plane. `external`: a balancer of the site,
     which must already forward to all of them."""
@@ -150,6 +183,15 @@ class ApiEndpoint(Value):
     """Network interface that carries the virtual address; empty: the one of the node's own address."""
     router_id: int = Field(default=51, ge=1, le=255)
     """VRRP's number of it, unique on the network."""
+
+    @model_validator(mode="after")
+    def _is_carried(self) -> ApiEndpoint:
+        if self.kind == "virtual" and self.port != API_PORT:
+            carried = (
+                f"must be {API_PORT}, on which API servers listen: keepalived carries an address and turns no port"
+            )
+            raise wrong("port", f"{carried}, got {self.port}; a balancer that does is `kind: external`")
+        return self
 
 
 class Networks(Value):
@@ -161,7 +203,7 @@ class Networks(Value):
     """Length of the prefix of one node's part."""
     services: Network = "10.96.0.0/16"
     """Of services."""
-    domain: Text = "cluster.local"
+    domain: Annotated[str, Field(pattern=DOMAIN_PATTERN)] = "cluster.local"
     """DNS domain of the cluster."""
     mtu: Count = 0
     """What every path between two hosts must carry; 0: the interfaces' own."""
@@ -171,10 +213,17 @@ class Networks(Value):
         pods, services = network_of("pods", self.pods), network_of("services", self.services)
         if pods.overlaps(services):
             raise wrong("services", f"{services} and the network of pods, {pods}, overlap: choose another one")
+        for name, network in (("pods", pods), ("services", services)):
+            if network.is_loopback or network.is_multicast or network.is_link_local or network.is_unspecified:
+                raise wrong(name, f"{network} is set apart by the Internet protocol: take a private one")
         if self.pods_of_node < pods.prefixlen:
             raise wrong("pods_of_node", f"/{self.pods_of_node} is more than all of pods, {pods}: a longer prefix")
-        if services.prefixlen < SERVICES_WIDEST:
-            raise wrong("services", f"{services} is too wide: the API server takes /{SERVICES_WIDEST} or longer")
+        if self.pods_of_node > pods.prefixlen + MOST_NODE_BITS:
+            most = f"Kubernetes divides {pods} down to /{pods.prefixlen + MOST_NODE_BITS} and no further"
+            raise wrong("pods_of_node", f"/{self.pods_of_node}: {most}")
+        if not SERVICES_WIDEST <= services.prefixlen <= SERVICES_NARROWEST:
+            fit = f"Kubernetes takes /{SERVICES_WIDEST} to /{SERVICES_NARROWEST}"
+            raise wrong("services", f"{services} has too many or too few addresses: {fit}")
         return self
 
     @property
@@ -190,7 +239,7 @@ class Mirror(Value):
     """Base URL of files (`http://…`, `https://…`); empty: the folder `files_folder` of this machine is copied."""
     files_folder: str = ""
     """Folder on this machine with the files of the release."""
-    registry: str = ""
+    registry: Annotated[str, Field(pattern=REGISTRY_PATTERN + OR_EMPTY)] = ""
     """Registry with the images, as `host:port` or `host:port/path`; empty: the images' own registries."""
     registry_insecure: bool = False
     """It speaks HTTP without TLS."""
@@ -203,13 +252,20 @@ class Mirror(Value):
             raise wrong("files_folder", "must be empty where files_url is set: files come from one place")
         if self.files_url and not self.files_url.startswith(("http://", "https://")):
             raise wrong("files_url", f"must begin with http:// or https://, got {self.files_url!r}")
+        speaks_tls = self.files_url.startswith("https://") or (self.registry and not self.registry_insecure)
+        if self.ca_file and not speaks_tls:
+            raise wrong("ca_file", "nothing here speaks TLS: set files_url (https://…) or registry, or leave it out")
+        if self.registry_insecure and not self.registry:
+            raise wrong("registry_insecure", "says how `registry` speaks, which is empty")
         return self
 
 
 class NodeTuning(Value):
     """What hosts are set to, kept over reboots and put back by each `primus bootstrap` where it was changed."""
 
-    sysctls: dict[Annotated[str, Field(pattern=SYSCTL_PATTERN)], str] = {
+    sysctls: dict[
+        Annotated[str, Field(pattern=SYSCTL_PATTERN)], Annotated[str, Field(pattern=r"^[!-~]+( [!-~]+)*$")]
+    ] = {
         "fs.inotify.max_user_instances": "8192",
         "fs.inotify.max_user_watches": "524288",
         "vm.max_map_count": "262144",
@@ -256,14 +312,16 @@ class ComponentChoice(Value):
 class Bootstrap(Value):
     """From hosts with nothing but sshd to a cluster that has proven that it trains."""
 
-    hosts: dict[ObjectName, ClusterHost] = Field(min_length=1)
-    """By name of the node."""
+    hosts: dict[ObjectName, ClusterHost] = {}
+    """By name of the node. An adopted cluster names those that are looked at over SSH, all, some or none: its other
+    nodes are known from its API."""
     ssh: Ssh = Ssh()
     """How they are reached."""
     engine: Engine = Kubeadm()
     """What makes Kubernetes of them."""
     endpoint: ApiEndpoint | None = None
-    """Where the API is found; none only where there is one control plane, or the cluster is adopted."""
+    """Where the API is found; none where there is one control plane, the cluster is adopted (its context knows), or the
+    engine is Kubespray: each node then has a balancer of its own, and from outside the first control plane is asked."""
     networks: Networks = Networks()
     """Inside the cluster."""
     mirror: Mirror = Mirror()
@@ -297,6 +355,8 @@ class Bootstrap(Value):
         if isinstance(self.engine, Adopt):
             return self
         planes = self.control_planes
+        if not self.hosts:
+            raise wrong("hosts", f"is missing: engine {self.engine.kind} makes a cluster of hosts (adopt needs none)")
         if not planes:
             raise wrong("hosts", "no host has the role control-plane or both: name one, or three for a living quorum")
         if len(planes) % 2 == 0:
@@ -304,36 +364,65 @@ class Bootstrap(Value):
             raise wrong("hosts", f"{less}: make it an odd number of control planes ({', '.join(planes[:8])})")
         if len(planes) > MOST_ETCD_MEMBERS:
             raise wrong("hosts", f"{len(planes)} control planes: etcd takes {MOST_ETCD_MEMBERS} members at most")
-        if self.endpoint is None and len(planes) > 1:
+        if not any(host.works for host in self.hosts.values()):
+            raise wrong("hosts", "all are control planes without work: give one the role worker or both, to train on")
+        if self.endpoint is None and len(planes) > 1 and isinstance(self.engine, Kubeadm):
             raise wrong("endpoint", f"is missing: {len(planes)} control planes need one address that outlives each")
         return self
 
     @model_validator(mode="after")
-    def _addresses_fit(self) -> Bootstrap:
-        taken: dict[str, str] = {}
+    def _hosts_are_told_apart(self) -> Bootstrap:
+        blocks: dict[str, str] = {}
+        doors: dict[tuple[str, int, str], str] = {}
         for name, host in self.hosts.items():
-            own = address_of(f"hosts.{name}." + ("node_ip" if host.node_ip else "address"), host.ip)
+            if name == CLUSTER_SUBJECT:
+                raise wrong(f"hosts.{name}", f'"{name}" means the whole cluster in plans: call the host otherwise')
+            door = (host.address, host.port or self.ssh.port, host.jump or self.ssh.jump)
+            if other := doors.get(door):
+                raise wrong(f"hosts.{name}.address", f"{door[0]} port {door[1]} is where SSH finds {other} too")
+            doors[door] = name
+            if host.rack and blocks.setdefault(host.rack, host.block) != host.block:
+                both = f'"{blocks[host.rack]}" and "{host.block}"'
+                raise wrong(f"hosts.{name}.block", f"rack {host.rack} lies in one block, and hosts of it say {both}")
+        return self
+
+    @model_validator(mode="after")
+    def _addresses_fit(self) -> Bootstrap:
+        if isinstance(self.engine, Adopt):
+            return self
+        taken: dict[str, str] = {}
+        ours = {name: network_of(name, getattr(self.networks, name)) for name in ("pods", "services")}
+        for name, host in self.hosts.items():
+            field = f"hosts.{name}." + ("node_ip" if host.node_ip else "address")
+            own = address_of(field, host.ip)
             if other := taken.get(str(own)):
-                raise wrong(f"hosts.{name}.address", f"{own} is the address of {other} too")
+                raise wrong(field, f"{own} is the address of {other} too")
             taken[str(own)] = name
-            self._refuse_inside(f"hosts.{name}.address", own)
-        if self.endpoint is not None and not isinstance(self.engine, Adopt):
-            self._endpoint_fits(self.endpoint, taken)
+            _refuse_inside(ours, field, own)
+        if self.endpoint is not None:
+            self._endpoint_fits(self.endpoint, taken, ours)
         if len(self.hosts) > self.networks.most_nodes:
             room = f"{self.networks.most_nodes} nodes of /{self.networks.pods_of_node}"
             raise wrong("networks.pods", f"{self.networks.pods} has room for {room}, there are {len(self.hosts)} hosts")
         return self
 
-    def _endpoint_fits(self, endpoint: ApiEndpoint, taken: dict[str, str]) -> None:
-        if endpoint.kind == "external":
-            return
-        own = address_of("endpoint.address", endpoint.address)
-        if other := taken.get(str(own)):
-            raise wrong("endpoint.address", f"{own} is the address of host {other}: a virtual address is nobody's own")
-        self._refuse_inside("endpoint.address", own)
+    def _endpoint_fits(self, endpoint: ApiEndpoint, taken: Mapping[str, str], ours: Mapping[str, IPv4Network]) -> None:
+        field, host = "endpoint.address", taken.get(endpoint.address, "")
+        if endpoint.kind == "virtual":
+            if host:
+                raise wrong(field, f"{endpoint.address} is the address of host {host}: a virtual one is nobody's own")
+            _refuse_inside(ours, field, address_of(field, endpoint.address))
+        elif endpoint.address.replace(".", "").isdigit():
+            _refuse_inside(ours, field, address_of(field, endpoint.address))
+            if host in self.control_planes and endpoint.port == API_PORT and len(self.control_planes) > 1:
+                alone = f"{endpoint.address}:{API_PORT} is the API server of {host} itself and ends with it"
+                raise wrong(field, f"{alone}: name a balancer in front of all control planes, or a virtual address")
 
-    def _refuse_inside(self, field: str, address: IPv4Address) -> None:
-        for name in ("pods", "services"):
-            network = network_of(name, getattr(self.networks, name))
-            if address in network:
-                raise wrong(field, f"{address} lies inside networks.{name}, {network}: move that network elsewhere")
+
+def _refuse_inside(networks: Mapping[str, IPv4Network], field: str, address: IPv4Address) -> None:
+    """Refuse what lies in a network of the cluster's own, or is no address of a machine."""
+    if address.is_loopback or address.is_multicast or address.is_unspecified:
+        raise wrong(field, f"{address} is no address under which other hosts find this one")
+    for name, network in networks.items():
+        if address in network:
+            raise wrong(field, f"{address} lies inside networks.{name}, {network}: move that network elsewhere")

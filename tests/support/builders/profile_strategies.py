@@ -11,8 +11,8 @@ from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from profiles.bootstrap.engines import Kubespray
-from profiles.bootstrap.inventory import ApiEndpoint, Bootstrap, ClusterHost, Mirror, Networks
+from profiles.bootstrap.engines import SAID_BY_FIELDS, Kubespray
+from profiles.bootstrap.inventory import API_PORT, ApiEndpoint, Bootstrap, ClusterHost, Mirror, Networks
 from profiles.cluster import ClusterProfile, Pool, Storage
 from profiles.fields import is_optional
 from profiles.hardware import HardwareProfile, Peak
@@ -20,14 +20,19 @@ from profiles.run import CheckpointPolicy, ProgressSource, RunProfile
 from profiles.values import (
     COMMIT_PATTERN,
     CONDITION_PATTERN,
+    DOMAIN_PATTERN,
     ENVIRONMENT_NAME_PATTERN,
     HOST_PATTERN,
     IMAGE_DIGEST_PATTERN,
+    JUMP_PATTERN,
     KUBERNETES_PATTERN,
+    LOGIN_PATTERN,
     NAME_PATTERN,
     NETWORK_PATTERN,
     OR_EMPTY,
+    PROGRAM_PATTERN,
     QUANTITY_PATTERN,
+    REGISTRY_PATTERN,
     SHA256_PATTERN,
     STORAGE_CLASS_PATTERN,
     SYSCTL_PATTERN,
@@ -50,6 +55,13 @@ BY_PATTERN: dict[str, SearchStrategy[str]] = {
     HOST_PATTERN: st.from_regex(r"[a-z]([a-z0-9.:-]{0,6}[a-z0-9])?", fullmatch=True),
     ENVIRONMENT_NAME_PATTERN: st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True),
     NETWORK_PATTERN: st.sampled_from(["10.244.0.0/16", "10.96.0.0/16", "172.16.0.0/12"]),
+    DOMAIN_PATTERN: st.from_regex(r"[a-z]{1,6}(\.[a-z]{1,6})?", fullmatch=True),
+    LOGIN_PATTERN: st.from_regex(r"[a-z][a-z0-9_.-]{0,6}", fullmatch=True),
+    JUMP_PATTERN: st.from_regex(r"([a-z]{1,6}@)?[a-z]{1,6}(:[1-9][0-9]{1,3})?", fullmatch=True),
+    PROGRAM_PATTERN: st.from_regex(r"/?[a-z][a-z0-9._/+-]{0,6}", fullmatch=True),
+    REGISTRY_PATTERN: st.from_regex(r"[a-z]{1,6}(:[1-9][0-9]{1,3})?(/[a-z]{1,6})?", fullmatch=True),
+    r"^[!-~]+( [!-~]+)*$": st.from_regex(r"[0-9a-z]{1,6}", fullmatch=True),
+    r"^[^-\s]\S*$": st.from_regex(r"[a-z:/]{1,8}", fullmatch=True),
     SYSCTL_PATTERN: st.from_regex(r"[a-z_]{1,6}\.[a-z_]{1,6}", fullmatch=True),
     KUBERNETES_PATTERN: st.from_regex(r"1\.3[0-9]\.[0-9]", fullmatch=True),
     COMMIT_PATTERN: st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
@@ -172,11 +184,17 @@ def _hosts_in_pools(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _host(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {"labels": {"a.org/b": "c"}, "taints": ("a/b=c:NoSchedule",), "rack": "", "block": ""}
+
+
 def _bootstrap(data: dict[str, Any]) -> dict[str, Any]:
     """Hosts with addresses of their own and an odd number of control planes, which an endpoint outlives."""
-    hosts: dict[str, ClusterHost] = data["hosts"]
+    hosts: dict[str, ClusterHost] = data.get("hosts") or {"n": ClusterHost(address="n")}
     placed = {
-        name: host.model_copy(update={"node_ip": f"192.0.2.{place + 11}", "role": host.role if place else "both"})
+        name: host.model_copy(
+            update={"address": f"n{place}", "node_ip": f"192.0.2.{place + 11}", "role": host.role if place else "both"}
+        )
         for place, (name, host) in enumerate(hosts.items())
     }
     planes = [name for name, host in placed.items() if host.controls]
@@ -187,21 +205,27 @@ def _bootstrap(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _endpoint(data: dict[str, Any]) -> dict[str, Any]:
-    return data | ({"address": "192.0.2.10"} if data.get("kind", "virtual") == "virtual" else {})
+    virtual = {"address": "192.0.2.10", "port": API_PORT}
+    return data | (virtual if data.get("kind", "virtual") == "virtual" else {"address": "balancer"})
 
 
 def _networks(data: dict[str, Any]) -> dict[str, Any]:
     """Two networks that do not meet."""
-    return data | {"pods": "10.244.0.0/16", "services": data.get("services", "").replace("10.244.", "10.245.")}
+    return data | {
+        "pods": "10.244.0.0/16",
+        "services": data.get("services", "10.96.0.0/16").replace("10.244.", "10.245."),
+    }
 
 
 def _mirror(data: dict[str, Any]) -> dict[str, Any]:
     url = f"https://mirror.example.org/{data.get('files_url', '')}"
-    return data | ({"files_url": url, "files_folder": ""} if data.get("files_url") else {})
+    files = {"files_url": url, "files_folder": ""} if data.get("files_url") else {"ca_file": ""}
+    return data | files | {"registry_insecure": bool(data.get("registry"))}
 
 
 def _kubespray(data: dict[str, Any]) -> dict[str, Any]:
-    return data | {"environment": f"/opt/{data.get('environment', '')}"}
+    variables = {name: value for name, value in data.get("variables", {}).items() if name not in SAID_BY_FIELDS}
+    return data | {"environment": f"/opt/{data.get('environment', '')}", "variables": variables}
 
 
 def _hardware(data: dict[str, Any]) -> dict[str, Any]:
@@ -247,6 +271,7 @@ _REPAIRS: dict[type[BaseModel], Any] = {
     Storage: _storage,
     ClusterProfile: _cluster,
     Bootstrap: _bootstrap,
+    ClusterHost: _host,
     ApiEndpoint: _endpoint,
     Networks: _networks,
     Mirror: _mirror,

@@ -167,7 +167,6 @@ def test_an_inline_profile_of_strange_values_is_refused(data: dict[str, Any]) ->
 
 def test_every_shipped_profile_is_listed_and_is_called_as_its_file() -> None:
     listed = load.list_profiles()
-    assert {item.kind for item in listed} == {"run", "cluster", "hardware", "recovery", "workspace", "suite", "release"}
     loaders: dict[str, Any] = {
         "run": load.load_run,
         "cluster": load.load_cluster,
@@ -176,7 +175,9 @@ def test_every_shipped_profile_is_listed_and_is_called_as_its_file() -> None:
         "workspace": load.load_workspace,
         "suite": load.load_suite,
         "release": load.load_release,
+        "component": load.load_component,
     }
+    assert {item.kind for item in listed} == set(loaders)
     for item in listed:
         value: Value = loaders[item.kind](item.name)
         assert getattr(value, "name") == item.path.stem  # noqa: B009 - every kind has one, their root does not

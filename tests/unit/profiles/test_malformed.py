@@ -79,6 +79,7 @@ LOADERS: dict[str, Load] = {
     "workspaces": load.load_workspace,
     "suites": load.load_suite,
     "releases": load.load_release,
+    "components": load.load_component,
 }
 CLUSTER = load.load_cluster("local-gpus")
 
