@@ -1,11 +1,12 @@
 """`python -m tests.lab`: real hosts on this machine, with systemd, sshd and a network of their own.
 
-python -m tests.lab build             # the root file system, once; --all: the programs and images too
+python -m tests.lab build             # what is made once: root file system, programs, images
 python -m tests.lab up --hosts 3      # returns when all have booted and answer by SSH
 python -m tests.lab status
 python -m tests.lab ssh 1 uptime      # a command on n1; without one, a shell
 python -m tests.lab power-cut 2       # no goodbye; power-on 2 brings it back
 python -m tests.lab cut 2             # its cable is pulled; mend
+python -m tests.lab next              # the next patch of Kubernetes on the mirror; prints its release
 python -m tests.lab down --check      # asks the machine whether anything is left
 """
 
@@ -27,10 +28,13 @@ def parser() -> argparse.ArgumentParser:
         "python -m tests.lab", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True)
-    commands.add_parser("build")
+    commands.add_parser("build").add_argument("--bare", action="store_true", help="the root file system alone")
     commands.add_parser("status")
     commands.add_parser("down").add_argument("--check", action="store_true", help="fail where anything is left")
-    commands.add_parser("up").add_argument("--hosts", type=int, default=Options().hosts)
+    commands.add_parser("next", help="put the next patch of Kubernetes on the mirror, for an upgrade")
+    up = commands.add_parser("up")
+    up.add_argument("--hosts", type=int, default=Options().hosts)
+    up.add_argument("--bare", action="store_true", help="hosts alone: nothing on the mirror, nothing compiled")
     for name in ("ssh", "power-cut", "power-on", "shutdown", "cut", "mend"):
         one = commands.add_parser(name)
         one.add_argument("host", help="n1, or 1")
@@ -52,20 +56,31 @@ def main(words: list[str]) -> int:
 def dispatch(asked: argparse.Namespace) -> int:
     """One command; the exit code."""
     if asked.command == "build":
-        print(lab.build())
+        print(lab.build(asked.bare))
     elif asked.command == "up":
-        tell(lab.up(Options(asked.hosts)))
+        tell(lab.up(Options(asked.hosts), asked.bare))
     elif asked.command == "down":
         return down(asked.check)
     elif asked.command == "status":
         return status()
+    elif asked.command == "next":
+        print(need().stock_next())
     else:
         touch(asked)
     return 0
 
 
+def need() -> lab.Lab:
+    """The one that is up; BedError where none is."""
+    found = lab.find()
+    if found is None:
+        raise BedError("no lab is up")
+    return found
+
+
 def tell(made: lab.Lab) -> None:
     """How to use it."""
+    print(f"cluster profile: {made.profile}")
     for host in made.hosts:
         print(" ".join(host.ssh()))
 
@@ -100,10 +115,7 @@ def status() -> int:
 
 def touch(asked: argparse.Namespace) -> None:
     """Something happens to one host."""
-    found = lab.find()
-    if found is None:
-        raise BedError("no lab is up")
-    host = found.host(asked.host)
+    host = need().host(asked.host)
     if asked.command == "ssh":
         command = host.ssh(" ".join(asked.words))
         os.execvp(command[0], command)

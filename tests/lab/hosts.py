@@ -149,7 +149,7 @@ class Host:
         groups.remove(self.name)
         entered = groups.make(self.name)
         binds = [f"--bind={self._own / name}:{where}" for name, where in BOUND.items()]
-        binds += [f"--bind={device}" for device in DEVICES if Path(device).exists()]
+        binds += [f"--bind={self.folder.shared}", *(f"--bind={device}" for device in DEVICES if Path(device).exists())]
         options = (
             *("--quiet", f"--machine={self.name}", f"--directory={self.root}", "--register=no", "--keep-unit"),
             *("--kill-signal=SIGRTMIN+3", "--resolv-conf=off", "--timezone=off", "--link-journal=no"),

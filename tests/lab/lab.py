@@ -16,7 +16,7 @@ from tests.bed import network as bed_network
 from tests.bed.commands import BedError, run, succeeds, until
 from tests.bed.starting import Clock
 from tests.bed.stopping import mounts
-from tests.lab import groups, machine, network, rootfs
+from tests.lab import groups, images, machine, network, programs, releases, rootfs
 from tests.lab.hosts import Host, make_key
 from tests.lab.layout import MOST_HOSTS, NAMESPACE, SERVER, VIRTUAL, Folder, Options, cache, folder
 
@@ -30,9 +30,6 @@ PACKAGES = {
     "ssh": "openssh-client",
 }
 """What is looked for on this machine, and the package that has it."""
-MIRROR_PORT = 8080
-MIRROR = f"http://{SERVER}:{MIRROR_PORT}"
-"""Files of the mirror, as hosts fetch them."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +50,16 @@ class Lab:
             if name in (host.name, host.name.removeprefix("n")):
                 return host
         raise LookupError(f"no host '{name}': {', '.join(self.options.names())}")
+
+    @property
+    def profile(self) -> Path:
+        """The cluster profile `made`."""
+        return releases.profile_path(self.folder)
+
+    def stock_next(self) -> Path:
+        """Put the next patch of Kubernetes on the mirror; returns the path of its release."""
+        releases.stock(programs.place(), build(), self.folder, programs.NEXT)
+        return releases.release_path(self.folder, programs.NEXT)
 
     def leader(self) -> Host | None:
         """The host that holds the API's virtual address."""
@@ -78,23 +85,34 @@ def refuse() -> None:
         raise BedError("a bed is up on this machine: take it down first (make bed-down)")
 
 
-def build() -> Path:
-    """The root of all hosts; returns its folder."""
+def build(bare: bool = False) -> Path:
+    """The root of all hosts, and the programs and images for them; returns the folder of the root.
+
+    Args:
+        bare: the root alone.
+    """
     debian.need_root()
     installed = debian.install(PACKAGES)
     if installed:
         print(f"installed: {', '.join(installed)}", flush=True)
-    return rootfs.have(cache())
+    root = rootfs.have(cache())
+    if not bare:
+        images.archive(programs.build(), root, programs.VERSION)
+    return root
 
 
-def up(options: Options) -> Lab:
+def up(options: Options, bare: bool = False) -> Lab:
     """Start a lab; returns when all hosts have booted and answer by SSH.
+
+    Args:
+        options: how many hosts.
+        bare: the mirror is empty; nothing is compiled.
 
     Raises:
         BedError: one runs here already, or a host did not boot.
     """
-    template, here = build(), folder()
     refuse()
+    template, here = build(bare), folder()
     if not 1 <= options.hosts <= MOST_HOSTS:
         raise BedError(f"{options.hosts} hosts: a lab has 1 to {MOST_HOSTS}")
     clock = Clock()
@@ -106,11 +124,23 @@ def up(options: Options) -> Lab:
     make_key(here.private_key, "lab")
     network.up()
     spawn(LAN, NAMESPACE, names_server(template), here.logs / "names.log")
-    serve = (sys.executable, "-m", "http.server", "--bind", SERVER, "--directory", str(here.mirror), str(MIRROR_PORT))
+    serve = (
+        sys.executable,
+        "-m",
+        "http.server",
+        "--bind",
+        SERVER,
+        "--directory",
+        str(here.mirror),
+        str(releases.MIRROR_PORT),
+    )
     spawn(LAN, NAMESPACE, serve, here.logs / "mirror.log")
     for host in lab.hosts:
         host.install(template)
-    clock.mark("LAN, keys and roots")
+    if not bare:
+        releases.stock(programs.place(), template, here)
+    releases.write_profile(here, options)
+    clock.mark("LAN, keys, roots, mirror")
     with ThreadPoolExecutor(max_workers=MOST_HOSTS) as lanes:
         for done in [lanes.submit(host.power_on) for host in lab.hosts]:
             done.result()

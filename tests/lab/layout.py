@@ -58,6 +58,11 @@ class Folder(BedFolder):
         return self.root / "known_hosts"
 
     @property
+    def shared(self) -> Path:
+        """One folder at the same path on this machine and on all hosts: what a site's shared file system is."""
+        return self.root / "shared"
+
+    @property
     def mirror(self) -> Path:
         """Files that the LAN's mirror serves."""
         return self.root / "mirror"
@@ -68,7 +73,7 @@ class Folder(BedFolder):
 
     def make(self) -> None:
         """Create the folders."""
-        for path in (self.logs, self.processes, self.mirror):
+        for path in (self.logs, self.mirror, self.shared):
             path.mkdir(parents=True, exist_ok=True)
 
     def save(self, options: Options) -> None:

@@ -1,0 +1,130 @@
+"""What a site would have written down: files on a mirror, releases with digests, the cluster profile `made`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from profiles.bootstrap.inventory import Bootstrap
+from profiles.bootstrap.release import NEEDED, ReleaseFile, ReleaseImage, ReleaseProfile
+from profiles.cluster import ClusterProfile
+from profiles.loading.load import dump
+from tests.bed.layout import Cache
+from tests.bed.prebuilt import digest_of
+from tests.lab import images, network, programs
+from tests.lab.images import BUSYBOX
+from tests.lab.layout import FIRST, SERVER, VIRTUAL, Folder, Options
+from tests.lab.programs import KUBERNETES, VERSION, place_file
+
+CLUSTER = "made"
+"""Name of the cluster profile."""
+MIRROR_PORT = 8080
+MIRROR = f"http://{SERVER}:{MIRROR_PORT}"
+"""Files of the mirror, as hosts fetch them."""
+KUBELET: dict[str, object] = {
+    "failCgroupV1": False,  # this machine has version 1 of control groups alone
+    "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
+    "imageGCHighThresholdPercent": 100,  # images come from an archive: what is collected is not to be had again
+    "serializeImagePulls": False,
+}
+KUBE_PROXY: dict[str, object] = {
+    "mode": "nftables",
+    # Limits of connection tracking are the machine's: no host may write them.
+    "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+}
+CONTAINERD: dict[str, bool | int | str] = {
+    "restrict_oom_score_adj": True,  # the machine's root may not lower it (no CAP_SYS_RESOURCE)
+    "disable_apparmor": True,
+}
+LIMITS: dict[str, object] = {"etcd_fsync_ms": 500.0, "free_disk_gib": 2.0}
+"""All hosts share one disk with whatever else this machine does."""
+NOFILE = 16_384
+"""Below the hard limit of this machine, which nobody may raise here."""
+
+
+def stock(here: Cache, root: Path, lab: Folder, version: str = VERSION) -> ReleaseProfile:
+    """Put a version's files and images on the mirror and write its release beside it; returns the release."""
+    number = version.removeprefix("v")
+    sources = {name: programs.program(here, "kubeadm" if name == "kubeadm" else KUBERNETES, version) for name in NEEDED}
+    sources["images.tar"] = images.archive(here, root, version)
+    found: dict[str, ReleaseFile] = {}
+    for name, source in sources.items():
+        place_file(source, lab.mirror / number / name)
+        found[name] = ReleaseFile(path=f"{number}/{name}", sha256=digest_of(source))
+    archive = found.pop("images.tar")
+    listed = tuple(ReleaseImage(name=name) for name in images.names(here, version) if name != BUSYBOX)
+    release = ReleaseProfile(
+        name=release_path(lab, version).stem,
+        description=f"Kubernetes {number}, compiled on this machine; images in one archive.",
+        version=number,
+        files=found,
+        images=listed,
+        image_archives=(archive,),
+    )
+    release_path(lab, version).write_text(dump(release), encoding="utf-8")
+    return release
+
+
+def release_path(lab: Folder, version: str = VERSION) -> Path:
+    """Where a version's release stands."""
+    return lab.root / f"lab-{version.removeprefix('v')}.yaml"
+
+
+def profile_path(lab: Folder) -> Path:
+    """Where the cluster profile stands."""
+    return lab.root / f"{CLUSTER}.yaml"
+
+
+def bootstrap(lab: Folder, options: Options) -> Bootstrap:
+    """The hosts, and what they need because they are no machines of their own.
+
+    Three control planes on which work may run, the others workers; of fewer than three hosts one carries it all. Each
+    host stands in a rack of its own.
+    """
+    planes = 3 if options.hosts >= 3 else 1
+    hosts = {
+        name: {
+            "address": network.address_of(name),
+            "role": "both" if place < planes else "worker",
+            "rack": f"rack-{place + 1}",
+        }
+        for place, name in enumerate(options.names())
+    }
+    engine = {
+        "kind": "kubeadm",
+        "release": str(release_path(lab)),
+        "ignore_preflight": ["SystemVerification"],  # version 1 of control groups
+        "kubelet": KUBELET,
+        "kube_proxy": KUBE_PROXY,
+        "containerd": CONTAINERD,
+    }
+    made: dict[str, Any] = {
+        "hosts": hosts,
+        "ssh": {"private_key_file": str(lab.private_key), "known_hosts_file": str(lab.known_hosts)},
+        "engine": engine,
+        "endpoint": {"address": VIRTUAL, "interface": network.CARD},
+        "networks": {"pods": f"{FIRST}.128.0/17", "services": f"{FIRST}.64.0/20"},
+        "mirror": {"files_url": MIRROR},
+        "tuning": {"nofile": NOFILE},
+        "limits": LIMITS,
+    }
+    return Bootstrap.model_validate(made)
+
+
+def write_profile(lab: Folder, options: Options) -> Path:
+    """The cluster profile `made`, as a file that commands take by its path."""
+    shared = str(lab.shared)
+    made: dict[str, Any] = {
+        "name": CLUSTER,
+        "engine": "kubernetes",
+        "description": "Hosts of the lab on this machine; `make lab-up` starts them.",
+        "context": CLUSTER,
+        "namespace": "training",
+        "queue": "training",
+        "programs_image": "primus-flows/programs:0.1",
+        "pools": [{"name": "cpu", "hardware": "cpu", "nodes": options.hosts, "cpus_per_node": 2}],
+        "storage": [{"kind": "host_path", "source": shared, "mount_path": shared}],
+        "bootstrap": bootstrap(lab, options),
+    }
+    profile_path(lab).write_text(dump(ClusterProfile.model_validate(made)), encoding="utf-8")
+    return profile_path(lab)
