@@ -184,6 +184,9 @@ class ClusterProfile(Value):
     """One sentence for people."""
     context: str = ""
     """Kubernetes only: context of the kubeconfig; empty: the current one or the pod's service account."""
+    kubeconfig: str = ""
+    """Kubernetes only: path of the kubeconfig, which a bootstrap writes; `{home}` stands for PRIMUS_HOME. Empty:
+    KUBECONFIG or the user's own."""
     namespace: ObjectName = "default"
     """Namespace of everything we create."""
     pools: tuple[Pool, ...] = Field(min_length=1)

@@ -182,7 +182,7 @@ def _make_token(path: Path) -> None:
 
 
 def localised(profile: ClusterProfile, home: Path) -> ClusterProfile:
-    """The profile with `{home}` replaced in its storage; frozen into the run, so a moved home does not move a run."""
+    """The profile with `{home}` replaced in its paths; frozen into the run, so a moved home does not move a run."""
     shared = tuple(
         item.model_copy(
             update={
@@ -192,7 +192,7 @@ def localised(profile: ClusterProfile, home: Path) -> ClusterProfile:
         )
         for item in profile.storage
     )
-    return profile.model_copy(update={"storage": shared})
+    return profile.model_copy(update={"storage": shared, "kubeconfig": profile.kubeconfig.replace("{home}", str(home))})
 
 
 def make_own_storage(profile: ClusterProfile, home: Path) -> None:

@@ -23,7 +23,7 @@ QUEUE_KINDS = ("Workload", "LocalQueue")
 
 def server_of(profile: ClusterProfile) -> ApiServer:
     """The API server of a cluster profile; connects at the first request."""
-    return ApiServer(lambda: configuration_of(profile.context))
+    return ApiServer(lambda: configuration_of(profile.context, kubeconfig=profile.kubeconfig))
 
 
 def skew_seconds(server: ApiServer, now: Callable[[], float] = time.time) -> float | None:

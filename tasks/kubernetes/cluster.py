@@ -53,7 +53,7 @@ class KubernetesCluster:
     def __init__(self, profile: ClusterProfile, server: ApiServer | None = None) -> None:
         self.name = profile.name
         self._namespace = profile.namespace
-        self._server = server or ApiServer(lambda: configuration_of(profile.context))
+        self._server = server or ApiServer(lambda: configuration_of(profile.context, kubeconfig=profile.kubeconfig))
 
     def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """See `Cluster.apply`. A `generateName` creates a new object each time.

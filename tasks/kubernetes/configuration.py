@@ -19,18 +19,19 @@ kubernetes_config = cast(Any, kubernetes.config)
 """Its loaders carry no types."""
 
 
-def configuration_of(context: str, environ: Mapping[str, str] = os.environ) -> Configuration:
+def configuration_of(context: str, environ: Mapping[str, str] = os.environ, kubeconfig: str = "") -> Configuration:
     """What the official client reads: a kubeconfig's context, or the service account of the pod we run in.
 
-    "" is the current context, or in-cluster where there is no kubeconfig.
+    "" is the current context, or in-cluster where there is no kubeconfig; `kubeconfig` names another file than the
+    environment does.
 
     Raises:
         Permanent: there is neither, or it is broken.
     """
     configuration = Configuration()
-    file = _kubeconfig(environ)
+    file = kubeconfig or _kubeconfig(environ)
     try:
-        if context or environ.get("KUBECONFIG") or Path(file).exists():
+        if kubeconfig or context or environ.get("KUBECONFIG") or Path(file).exists():
             kubernetes_config.load_kube_config(file, context or None, configuration, persist_config=False)
         else:
             kubernetes_config.load_incluster_config(configuration)

@@ -10,6 +10,7 @@ import kubernetes.client
 import kubernetes.stream
 from kubernetes.client.exceptions import ApiException
 
+from profiles.cluster import ClusterProfile
 from profiles.errors import NotFound, Refused, Unavailable
 from tasks.kubernetes.configuration import configuration_of
 
@@ -18,7 +19,7 @@ Write = Callable[[bytes, int], None]
 
 
 def execute_in(
-    context: str, namespace: str, pod: str, container: str, command: Sequence[str], seconds: float, write: Write
+    cluster: ClusterProfile, pod: str, container: str, command: Sequence[str], seconds: float, write: Write
 ) -> int:
     """Run a command in a container; its exit status. `write` takes what it printed, and whether on 1 or 2.
 
@@ -29,9 +30,9 @@ def execute_in(
     """
     what = f"exec in pod {pod}"
     try:
-        link = _opened(context, namespace, pod, container, command)
+        link = _opened(cluster, pod, container, command)
     except ApiException as error:
-        raise _refusal(what, str(error), namespace) from error
+        raise _refusal(what, str(error), cluster.namespace) from error
     deadline = time.monotonic() + seconds
     try:
         while link.is_open():
@@ -46,14 +47,14 @@ def execute_in(
         link.close()
 
 
-def _opened(context: str, namespace: str, pod: str, container: str, command: Sequence[str]) -> Any:
+def _opened(cluster: ClusterProfile, pod: str, container: str, command: Sequence[str]) -> Any:
     client: Any = kubernetes.client
     streams: Any = kubernetes.stream
-    asked = client.CoreV1Api(client.ApiClient(configuration_of(context)))
+    asked = client.CoreV1Api(client.ApiClient(configuration_of(cluster.context, kubeconfig=cluster.kubeconfig)))
     return streams.stream(
         asked.connect_get_namespaced_pod_exec,
         pod,
-        namespace,
+        cluster.namespace,
         container=container,
         command=list(command),
         stdin=False,

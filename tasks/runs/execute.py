@@ -82,8 +82,7 @@ def execute(place: RankPlace, command: Sequence[str], settings: Settings, second
     if place.resolved.cluster.engine == "kubernetes":
         from tasks.kubernetes.execute import execute_in  # noqa: PLC0415 - half a second that a laptop need not pay
 
-        profile = place.resolved.cluster
-        return execute_in(profile.context, profile.namespace, place.pod, place.role, command, seconds, write)
+        return execute_in(place.resolved.cluster, place.pod, place.role, command, seconds, write)
     cluster = embedded_cluster(place.resolved.cluster, settings.home)
     pid = process_of(cluster, [place.pod], place.rank)
     if pid is None:

@@ -34,6 +34,12 @@ class Stage(StrEnum):
     """A component serves."""
     PROOF = "proof"
     """A training run succeeded."""
+    UPGRADE = "upgrade"
+    """It runs the version that was asked for."""
+    LEAVE = "leave"
+    """The cluster knows it no more, and nothing of the cluster is left on it."""
+    REMOVAL = "removal"
+    """A component is gone."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,19 @@ class StepRecord:
     def id(self) -> str:
         """`stage/subject`."""
         return f"{self.stage}/{self.subject}"
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """A step at the end of a command."""
+
+    id: str
+    summary: str
+    word: VerdictWord
+    why: str
+    """What its proof saw."""
+    seconds: float | None
+    """From its newest try until its proof was asked; None: this command did not carry it out."""
 
 
 def builder_of(cluster: str) -> str:

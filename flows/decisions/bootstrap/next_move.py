@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from profiles.vocabulary import VerdictWord
-from workflows.model.bootstrap import Stage, Step, StepProof, StepProofs, StepRecord
+from workflows.model.bootstrap import Stage, Step, StepOutcome, StepProof, StepProofs, StepRecord
 
 MOST_TRIES = 2
 """Of one step in one command: what fails twice in a row wants a person."""
@@ -44,7 +44,8 @@ class Halt:
             f"{word}: {_listed(items)}" for word, items in (("failed", self.failed), ("unknown", self.unknown)) if items
         ]
         if self.waiting:
-            parts.append(f"{len(self.waiting)} further step{'s'[: len(self.waiting) != 1]} wait for that")
+            number = len(self.waiting)
+            parts.append(f"{number} further {'step waits' if number == 1 else 'steps wait'} for that")
         return "; ".join(parts)
 
 
@@ -128,3 +129,16 @@ def table_of(plan: Iterable[Step], proofs: StepProofs, records: Mapping[str, Ste
         never = word is VerdictWord.FAIL and step.id not in records and step.stage is not Stage.PRECHECKS
         found.setdefault(step.subject, {})[step.stage.value] = "not yet" if never else word.value
     return found
+
+
+def step_outcomes(
+    plan: Iterable[Step], proofs: StepProofs, records: Mapping[str, StepRecord], since: float
+) -> tuple[StepOutcome, ...]:
+    """Every step with what its proof says, and how long it took where this command (`since`) carried it out."""
+    found: list[StepOutcome] = []
+    for step in plan:
+        record, proof = records.get(step.id), _said(proofs, step)
+        ours = record is not None and record.tries > 0 and record.began_at >= since and record.ended_at is not None
+        seconds = round(record.ended_at - record.began_at, 1) if ours and record and record.ended_at else None
+        found.append(StepOutcome(step.id, step.summary, proof.word, proof.why, seconds))
+    return tuple(found)

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from profiles.bootstrap.components import ComponentProfile
 from profiles.bootstrap.release import ReleaseProfile
+from profiles.bootstrap.request import BootstrapRequest
 from profiles.checks.catalogue import PLACEHOLDERS, PROBES
 from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
@@ -38,6 +39,7 @@ CHAPTERS: list[tuple[str, type[BaseModel]]] = [
     ("Values of the health service", HealthValues),
     ("The resolved profile", Resolved),
     ("The request of a run", TrainRequest),
+    ("The request of a bootstrap", BootstrapRequest),
 ]
 
 

@@ -16,6 +16,7 @@ from tasks.cluster import Answered, Cluster
 from tasks.kubernetes.api_server import ApiServer
 from tasks.kubernetes.cluster import KubernetesCluster
 from tasks.kubernetes.configuration import configuration_of
+from tasks.settings import localised
 from tests.support.cases.columns import AnError
 from tests.support.cases.rows import rows
 from tests.support.fakes.fake_api_server import FakeApiServer, Fault, Seen, status
@@ -390,3 +391,12 @@ def test_without_any_configuration_it_says_what_to_set(tmp_path: Path, monkeypat
         configuration_of("", {})
     with pytest.raises(Permanent, match="KUBECONFIG"):
         configuration_of("prod", {"KUBECONFIG": str(tmp_path / "absent")})
+
+
+def test_the_kubeconfig_of_a_profile_stands_before_that_of_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(KUBECONFIG.format(url="https://192.0.2.100:6443"))
+    absent = {"KUBECONFIG": str(tmp_path / "absent")}
+    own = localised(PROFILE.model_copy(update={"kubeconfig": "{home}/config"}), tmp_path)
+    assert configuration_of("prod", absent, own.kubeconfig).host == "https://192.0.2.100:6443"
+    with pytest.raises(Permanent, match="no access to a Kubernetes cluster"):
+        configuration_of("", {}, absent["KUBECONFIG"])

@@ -1,0 +1,178 @@
+"""The loop of every bootstrap: look, judge, carry out what does not hold, look again, until all of it holds.
+
+It knows neither hosts nor engines: what is to hold is a plan, what holds is judged by a pure function from what a site
+saw, and carrying out is the site's. Whoever is killed at any line begins again with a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar, assert_never
+
+from flows.decisions.bootstrap.next_move import (
+    CarryOutSteps,
+    Halt,
+    NextMove,
+    Proven,
+    holds,
+    next_steps,
+    step_outcomes,
+    table_of,
+)
+from flows.decisions.text import first_names
+from profiles.bootstrap.request import BootstrapRequest
+from profiles.cluster import ClusterProfile
+from profiles.vocabulary import VerdictWord
+from tasks.bootstrap.site import Site, StepBook, Tell, pause
+from tasks.context import world
+from workflows.model.bootstrap import CLUSTER, Stage, Step, StepOutcome, StepProofs
+
+Seen = TypeVar("Seen")
+Result = TypeVar("Result")
+Judge = Callable[[Sequence[Step], Seen], StepProofs]
+SETTLE_SECONDS = 2.0
+"""Between two looks at what was just carried out."""
+SHOWN = 6
+SILENCE_SECONDS = 60.0
+"""So long a silent host is looked at again before a bootstrap stops for it: a reboot of a small machine."""
+
+
+class Shown(Protocol):
+    """How work appears on the pages of a flow run."""
+
+    def __call__(self, name: str, work: Callable[[], Result], /) -> Result:
+        """Do the work under this name."""
+        ...
+
+
+def directly(name: str, work: Callable[[], Result], /) -> Result:
+    """Where no flow run shows it."""
+    del name
+    return work()
+
+
+@dataclass(frozen=True)
+class BootstrapOutcome:
+    """How a bootstrap ended."""
+
+    cluster: str
+    verb: str
+    word: Literal["done", "failed", "unknown"]
+    why: str
+    """In one line."""
+    table: Mapping[str, Mapping[str, str]]
+    """Hosts x stages: `pass`, `fail`, `unknown` or `not yet`."""
+    steps: tuple[StepOutcome, ...]
+
+
+@dataclass
+class Builder(Generic[Seen]):
+    """One command's work on one cluster."""
+
+    profile: ClusterProfile
+    request: BootstrapRequest
+    site: Site[Seen]
+    judge: Judge[Seen]
+    tell: Tell
+    shown: Shown = directly
+    joined: Callable[[Seen, Seen], Seen] = lambda before, fresh: fresh
+    """What was seen of all hosts, and of some of them later -> what is known of all."""
+    at_once: int = 50
+    book: StepBook = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.book = StepBook(self.profile, world().now())
+
+    def begin(self, hosts: Sequence[str]) -> Seen:
+        """The first, deep look."""
+        self.tell(f"looking at {len(hosts)} host{'s'[: len(hosts) != 1]}")
+        return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=True))
+
+    def carry_through(self, plan: Sequence[Step], seen: Seen) -> BootstrapOutcome:
+        """Carry out whatever does not hold, until everything does or nothing more can be done by itself.
+
+        Raises:
+            Fenced: another process builds this cluster.
+            Unavailable: the ledger does not answer.
+        """
+        silent_since: float | None = None
+        # Whether hosts are fit is asked once, deeply; a host that falls silent later was fit.
+        checks = [step for step in plan if step.stage is Stage.PRECHECKS]
+        checked = self.judge(checks, seen)
+        while True:
+            proofs = {**self.judge(plan, seen), **checked}
+            self.book.end(plan, proofs)
+            records = self.book.records()
+            match move := next_steps(plan, proofs, records, self.book.since, self.at_once):
+                case Proven():
+                    return self.outcome(plan, proofs, move)
+                case Halt():
+                    silent_since = silent_since or world().now()
+                    late = world().now() - silent_since >= SILENCE_SECONDS
+                    if late or not only_silent(move):
+                        return self.outcome(plan, proofs, move)
+                    self.tell(f"waiting, at most {SILENCE_SECONDS:.0f} s: {move.why}")
+                    pause(SETTLE_SECONDS)
+                    seen = self.again(seen, tuple({name.partition("/")[2] for name in move.unknown}))
+                case CarryOutSteps(steps):
+                    silent_since = None
+                    seen = self.carry_out(plan, steps, seen)
+                case _:
+                    assert_never(move)
+
+    def carry_out(self, plan: Sequence[Step], steps: tuple[Step, ...], seen: Seen) -> Seen:
+        """Carry these out, and look until each of them holds or its time is over."""
+        title = f"{steps[0].stage} of {first_names([step.subject for step in steps], SHOWN)}"
+        self.book.begin(steps)
+        for step in steps:
+            self.tell(f"{step.subject}: {step.summary}")
+        failed = self.shown(title, lambda: self.site.carry_out(steps, self.tell))
+        for name, why in failed.items():
+            self.tell(f"{name} failed: {why}")
+        began = world().now()
+        while True:
+            seen = self.again(seen, tuple(step.subject for step in steps))
+            proofs = self.judge(plan, seen)
+            open_proofs = [proofs[step.id] for step in steps if not holds(proofs, step.id) and step.id not in failed]
+            silent = all(proof.word is VerdictWord.UNKNOWN for proof in open_proofs)
+            if world().now() - began >= (0.0 if not open_proofs else SILENCE_SECONDS if silent else self.most_seconds):
+                for step in steps:
+                    self.tell(f"{step.id}: {proofs[step.id].word}: {failed.get(step.id) or proofs[step.id].why}")
+                return seen
+            pause(SETTLE_SECONDS)
+
+    def again(self, seen: Seen, subjects: Sequence[str]) -> Seen:
+        """What is known after a short look at these."""
+        known = self.profile.bootstrap.hosts if self.profile.bootstrap is not None else {}
+        hosts = [name for name in subjects if name in known] if CLUSTER not in subjects else list(known)
+        return self.joined(seen, self.site.look(hosts, deep=False))
+
+    @property
+    def most_seconds(self) -> float:
+        """So long a step may take to hold after it was carried out."""
+        return self.profile.bootstrap.join_seconds if self.profile.bootstrap is not None else SILENCE_SECONDS
+
+    def outcome(self, plan: Sequence[Step], proofs: StepProofs, move: NextMove) -> BootstrapOutcome:
+        """How it ended, or would go on."""
+        records = self.book.records()
+        match move:
+            case Proven():
+                word, why = "done", f"all {len(plan)} steps hold"
+            case CarryOutSteps(steps):
+                missing = sum(not holds(proofs, step.id) for step in plan)
+                first = first_names([step.id for step in steps], SHOWN)
+                word, why = "done", f"{missing} of {len(plan)} steps do not hold yet; first would come {first}"
+            case Halt():
+                word = "failed" if move.failed or not move.unknown else "unknown"
+                why = move.why
+            case _:
+                assert_never(move)
+        table = table_of(plan, proofs, records)
+        steps_seen = step_outcomes(plan, proofs, records, self.book.since)
+        return BootstrapOutcome(self.profile.name, self.request.verb, word, why, table, steps_seen)
+
+
+def only_silent(move: Halt) -> bool:
+    """Whether it stops for nothing but hosts that were fit before and are silent now: they may come back."""
+    return not move.failed and not any(name.startswith(f"{Stage.PRECHECKS}/") for name in move.unknown)

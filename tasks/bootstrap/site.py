@@ -1,0 +1,84 @@
+"""The one seam between a bootstrap and the world: who looks at hosts and cluster, and who carries out steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from profiles.cluster import ClusterProfile
+from tasks.context import world
+from workflows.model.bootstrap import Step, StepProofs, StepRecord, builder_of
+from workflows.model.records import ApprovalRecord
+
+Tell = Callable[[str], None]
+Seen_co = TypeVar("Seen_co", covariant=True)
+LOOK_SECONDS = 0.5
+"""Between two looks for a person's answer."""
+
+
+class Site(Protocol[Seen_co]):
+    """Hosts and their cluster, as a bootstrap touches them."""
+
+    def look(self, hosts: Collection[str], *, deep: bool) -> Seen_co:
+        """What is seen now of these hosts and of the cluster; `deep`: also who reaches whom, and how fast disks are.
+
+        A host that does not answer is part of what was seen, never an error.
+        """
+        ...
+
+    def carry_out(self, steps: Sequence[Step], tell: Tell) -> Mapping[str, str]:
+        """Carry out these steps side by side; the ids of those that failed, with the innermost tool's own words.
+
+        Nothing follows from that a step is missing here: only its proof tells whether it holds.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class StepBook:
+    """What the ledger keeps of one command's steps."""
+
+    profile: ClusterProfile
+    since: float
+    """Unix seconds at which the command began."""
+
+    def records(self) -> dict[str, StepRecord]:
+        """Every step that was ever begun or proven here, by id."""
+        return world().ledger.bootstrap_steps(self.profile.name)
+
+    def begin(self, steps: Sequence[Step]) -> None:
+        """Write that these are carried out now, before any of it is done."""
+        here = world()
+        here.ledger.begin_steps(self.profile.name, steps, here.fencing, here.now(), self.since)
+
+    def end(self, steps: Sequence[Step], proofs: StepProofs) -> None:
+        """Write what proofs say."""
+        here = world()
+        here.ledger.end_steps(self.profile.name, steps, proofs, here.fencing, here.now())
+
+    def forget(self, subjects: Sequence[str], why: str) -> None:
+        """Remove what is known of these."""
+        here = world()
+        here.ledger.forget_steps(self.profile.name, subjects, here.fencing, why)
+
+    def ask(self, plan: str, question: str, why: str) -> ApprovalRecord:
+        """Ask a person whether a plan is carried out, and wait for the answer; the same plan is asked about once.
+
+        `plan` is its fingerprint. No answer in time means no.
+        """
+        here, run = world(), builder_of(self.profile.name)
+        expires_at = here.now() + self.profile.monitor.approval_timeout_seconds
+        record = ApprovalRecord(f"{run}-{plan}-approval", run, "", question, "waiting", here.now(), expires_at, why=why)
+        asked = here.ledger.ask(here.fencing, record)
+        while asked.state == "waiting":
+            threading.Event().wait(LOOK_SECONDS)
+            late = here.now() >= asked.expires_at
+            asked = here.ledger.expire(asked.id, here.now()) if late else here.ledger.approval(asked.id) or asked
+        return asked
+
+
+def pause(seconds: float) -> None:
+    """Rest between two looks."""
+    threading.Event().wait(seconds)
