@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from profiles.admission import BareMetal
+from profiles.bootstrap.inventory import Ssh
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from tasks.settings import expanded
@@ -102,7 +103,7 @@ def checked(settings: BareMetal) -> None:
             raise ProfileError(f"bare_metal.{field}", f"must be a path without quotation marks, got {path!r}")
 
 
-def ssh_arguments(settings: BareMetal) -> list[str]:
+def ssh_arguments(settings: BareMetal | Ssh, section: str = "bare_metal") -> list[str]:
     """Options of every connection. A host's key is always compared, whatever the user's own configuration says."""
     options = {
         "StrictHostKeyChecking": "yes",
@@ -113,7 +114,7 @@ def ssh_arguments(settings: BareMetal) -> list[str]:
         "ForwardAgent": "no",
     }
     if settings.known_hosts_file:
-        options["UserKnownHostsFile"] = f'"{expanded(settings.known_hosts_file, "bare_metal.known_hosts_file")}"'
+        options["UserKnownHostsFile"] = f'"{expanded(settings.known_hosts_file, f"{section}.known_hosts_file")}"'
     if settings.private_key_file:
         options["IdentitiesOnly"] = "yes"
     return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]

@@ -247,6 +247,8 @@ class FetchedFile:
     size: int
     """Bytes."""
     seconds: float
+    why: str = ""
+    """Why it did not come, or not whole; "": it came."""
 
 
 _UNTOLD = Unread()
@@ -295,9 +297,9 @@ class HostFacts:
     images: tuple[HostImage, ...] | Unread = _UNTOLD
     """Of containerd, where they were asked for."""
     registry: str | Unread = _UNTOLD
-    """`ok`, or `asks for credentials`."""
+    """`ok`, `asks for credentials`, or why it is no registry."""
     names: Mapping[str, tuple[str, ...] | Unread] = field(default_factory=dict[str, "tuple[str, ...] | Unread"])
-    """Name that was asked for -> its addresses."""
+    """Name that was asked for -> its addresses; none: nobody knows the name."""
     files: Mapping[str, str | Unread] = field(default_factory=dict[str, "str | Unread"])
     """Path that was asked for -> SHA-256; "": it is not there."""
     sysctls: Mapping[str, str | Unread] = field(default_factory=dict[str, "str | Unread"])

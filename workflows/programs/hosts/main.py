@@ -7,8 +7,8 @@ line of its input gave, so that nothing else a login may print is taken for it. 
 ->  word of the connection
 ->  clock                 <-  WORD clock {"time": unix seconds}          any number of times
 ->  facts {options}       <-  WORD facts {"items": {name: {"is": value} | {"why": reason}}}
-->  listen {options}      <-  WORD ready {…}                             `reach`
-->  go {peers}            <-  WORD reached {…}
+->  listen {host}         <-  WORD ready {"listening": [port], "taken": {port: why}, "udp": port, "why": ""}
+->  go {peers}            <-  WORD reached {"peers": {name: {"ports": {port: word}, "mtu": n, …}}, "why": ""}
 end of input: it ends
 ```
 """
@@ -19,11 +19,12 @@ import json
 import os
 import sys
 import time
-from typing import Any, BinaryIO, Dict
+from typing import Any, BinaryIO, Dict, List
 
 from workflows.programs.hosts import cluster, devices, disks, network, system
 from workflows.programs.hosts.items import item_of, side_by_side
 from workflows.programs.hosts.options import Options, from_json
+from workflows.programs.hosts.reach import listen, reach
 
 GROUPS = (system, network, disks, cluster, devices)
 
@@ -40,6 +41,7 @@ def facts(asked: Options) -> Dict[str, Any]:
 
 def serve(told: BinaryIO, said: BinaryIO) -> int:
     """Answer until the input ends; 0, or 2 where a line of it cannot be understood."""
+    listeners: List[Any] = []  # they listen until the end
     word = told.readline().decode("utf-8", "replace").strip()
 
     def say(what: str, value: Any) -> None:
@@ -53,6 +55,13 @@ def serve(told: BinaryIO, said: BinaryIO) -> int:
         elif request == "facts":
             told_of_it = item_of(lambda line=rest: facts(from_json(line)))
             say("facts", told_of_it.get("is", told_of_it))
+        elif request == "listen":
+            began = item_of(lambda line=rest: listen(json.loads(line)))
+            listeners.append(began)
+            say("ready", began["is"][1] if "is" in began else began)
+        elif request == "go":
+            found = item_of(lambda line=rest: reach(json.loads(line)))
+            say("reached", found.get("is", found))
         else:
             say("unknown", request)
             return 2

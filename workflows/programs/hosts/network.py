@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import re
@@ -143,8 +144,8 @@ def _words(text: str, key: str) -> List[str]:
 def _resolved(name: str) -> List[str]:
     try:
         found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
-    except OSError as error:
-        raise CannotReadError(f"{name}: {error.strerror or error}") from error
+    except socket.gaierror:
+        return []
     return sorted({str(one[4][0]) for one in found})
 
 
@@ -158,21 +159,23 @@ def _open(url: str, authority: str, seconds: float) -> Any:
 
 
 def _fetched(url: str, sha256: str, authority: str) -> Dict[str, Any]:
-    digest, size, began = hashlib.sha256(), 0, time.monotonic()
+    digest, size, began, why = hashlib.sha256(), 0, time.monotonic(), ""
     try:
         with _open(url, authority, FETCH_SECONDS) as answer:
             while block := answer.read(1 << 16):
                 digest.update(block)
                 size += len(block)
                 if time.monotonic() - began > FETCH_SECONDS or size > MOST_FETCHED:
-                    raise CannotReadError(f"{url}: {size} bytes came within {FETCH_SECONDS:g} s, and not the end")
-    except OSError as error:
-        raise CannotReadError(f"{url}: {_why(error)}") from error
-    return {"sha256": digest.hexdigest(), "expected": sha256, "size": size, "seconds": time.monotonic() - began}
+                    why = f"{size} bytes came within {FETCH_SECONDS:g} s, and not the end"
+                    break
+    except (OSError, http.client.HTTPException) as error:
+        why = _why(error)
+    took = time.monotonic() - began
+    return {"sha256": digest.hexdigest(), "expected": sha256, "size": size, "seconds": took, "why": why}
 
 
 def _registry(url: str, authority: str) -> str:
-    """What it says of itself: `ok`, or that it wants to know who asks."""
+    """`ok`, that it wants to know who asks, or why it is no registry."""
     try:
         with _open(url.rstrip("/") + "/v2/", authority, FETCH_SECONDS) as answer:
             answer.read(1 << 16)
@@ -180,11 +183,11 @@ def _registry(url: str, authority: str) -> str:
     except urllib.error.HTTPError as error:
         if error.code == 401:
             return "asks for credentials"
-        raise CannotReadError(f"{url}: it answers with {error.code}, which no registry does") from error
-    except OSError as error:
-        raise CannotReadError(f"{url}: {_why(error)}") from error
+        return f"it answers with {error.code}, which no registry does"
+    except (OSError, http.client.HTTPException) as error:
+        return _why(error)
 
 
-def _why(error: OSError) -> str:
-    reason = getattr(error, "reason", None) or error.strerror
-    return str(reason or error)
+def _why(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(reason or error) or type(error).__name__
