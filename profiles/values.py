@@ -85,7 +85,7 @@ PATTERNS = {
     HOST_PATTERN: "a host name or an address",
     NETWORK_PATTERN: "an IPv4 network such as 10.244.0.0/16",
     SYSCTL_PATTERN: "the name of a kernel parameter such as vm.max_map_count",
-    DOMAIN_PATTERN: "a DNS domain such as cluster.local",
+    DOMAIN_PATTERN: "a DNS domain such as cluster.local, in lower-case letters",
     PROGRAM_PATTERN: "a program's name or path",
     LOGIN_PATTERN: "the name of a user",
     JUMP_PATTERN: "user@host:port, of which user and port may be left out",

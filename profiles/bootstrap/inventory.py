@@ -41,6 +41,8 @@ from profiles.values import (
 
 Role = Literal["control-plane", "worker", "both"]
 """`both`: a control plane on which work may run too."""
+NodeName = Annotated[str, Field(pattern=DOMAIN_PATTERN, max_length=63)]
+"""A host name, with or without its domain; kubelet makes a label of it."""
 Jump = Annotated[str, Field(pattern=JUMP_PATTERN + OR_EMPTY)]
 Network = Annotated[str, Field(pattern=NETWORK_PATTERN)]
 """An IPv4 network such as 10.244.0.0/16."""
@@ -312,7 +314,7 @@ class ComponentChoice(Value):
 class Bootstrap(Value):
     """From hosts with nothing but sshd to a cluster that has proven that it trains."""
 
-    hosts: dict[ObjectName, ClusterHost] = {}
+    hosts: dict[NodeName, ClusterHost] = {}
     """By name of the node. An adopted cluster names those that are looked at over SSH, all, some or none: its other
     nodes are known from its API."""
     ssh: Ssh = Ssh()

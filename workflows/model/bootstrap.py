@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from profiles.vocabulary import VerdictWord
 
@@ -121,3 +121,15 @@ class StepOutcome:
 def builder_of(cluster: str) -> str:
     """Name under which a cluster's bootstrap holds its lease and writes; the slash keeps it apart from runs."""
     return f"bootstrap/{cluster}"
+
+
+@dataclass(frozen=True)
+class InventoryText:
+    """An inventory as it stands there, and as Ansible reads it."""
+
+    text: str
+    is_yaml: bool
+    listing: Mapping[str, Any]
+    """What `ansible-inventory --list` says; empty: it could not read it."""
+    complaint: str = ""
+    """Why it could not, in its own words."""
