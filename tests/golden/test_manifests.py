@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.decisions.bootstrap.components import removal_order
 from flows.decisions.node_tests.fabric.groups import gang_checks
 from flows.testing.links import demand_of
 from profiles.admission import Admission
@@ -28,11 +29,14 @@ from profiles.run import RunProfile
 from tasks.node_tests.links import Asked
 from tasks.node_tests.links import plans_of as links_plans_of
 from tasks.node_tests.preflight import Wanted, plan_of
+from tests.support.builders.components import BUILT_IN, shelf, whole_plan
 from tests.support.cases.yaml_files import DUMPER, read_all_yaml, read_yaml
 from workflows import labels
 from workflows.attempt.examination import examination_workflow, post_flight_workflow
 from workflows.attempt.plan import AttemptPlan
 from workflows.attempt.training import FORMS, gang, manifests
+from workflows.bootstrap.components import components_workflow, installer
+from workflows.bootstrap.removal import Leaving, RemovalPlan, removal_workflow
 from workflows.lint.lint import applied, lint
 from workflows.model.gang_status import lent_restarts
 from workflows.node_tests.links import links_workflow, pair_calls_of
@@ -120,7 +124,18 @@ def special() -> dict[str, list[dict[str, Any]]]:
         "special-links-of-pairs": pairs("kubernetes-example", "fabric"),
         "special-links": links("local", "any-machine", 3),
         "special-links-of-gpus": links("kubernetes-example", "fabric", 1),
+        "special-components": [*installer(), components_workflow(whole_plan())],
+        "special-removal-of-components": [removal()],
     }
+
+
+def removal() -> dict[str, Any]:
+    """Everything goes but what the flow itself takes away."""
+    plan = whole_plan()
+    order = removal_order([one.name for one in plan.chosen if not one.profile.first], shelf(), with_data=False)
+    by_name = {one.name: one for one in plan.chosen}
+    leaving = tuple(Leaving(by_name[one.profile.name], one.namespace) for one in order)
+    return removal_workflow(RemovalPlan(plan.cluster, leaving, 1, BUILT_IN))
 
 
 def preflight(cluster: str, suite: str, depth: Depth, gpu_image: str = "", storage_class: str = "") -> dict[str, Any]:
@@ -186,7 +201,7 @@ def read(document: dict[str, Any]) -> dict[str, Any]:
 
 def _without_texts(document: dict[str, Any]) -> dict[str, Any]:
     copy = read_yaml(yaml.dump(document, Dumper=DUMPER))
-    for template in copy["spec"].get("templates", []):
+    for template in copy.get("spec", {}).get("templates", []):
         template.get("resource", {}).pop("manifest", None)
     return copy
 

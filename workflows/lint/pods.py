@@ -43,7 +43,7 @@ POD_SUFFIX = "-abcde"
 NODE_HASH = "-1234567890"
 """Argo appends a number of up to ten digits to the name of a step's pod."""
 OURS = (labels.RUN, labels.ATTEMPT, labels.PIPELINE)
-OF_NO_RUN = ("sweep", "preflight", "links")
+OF_NO_RUN = ("sweep", "preflight", "links", "bootstrap")
 """Pipelines about nodes, whatever trains there."""
 
 

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard, cast
 
-from profiles.bootstrap.components import ChartSource, ComponentProfile, ManifestsSource, filled
+from profiles.bootstrap.components import (
+    BuiltInSource,
+    ChartSource,
+    ComponentProfile,
+    InlineSource,
+    ManifestsSource,
+    filled,
+)
+from profiles.bootstrap.release import ReleaseImage
 from workflows import labels
 from workflows.model.manifest import Json, part
 from workflows.wire import ServingReport, from_json
@@ -54,10 +62,14 @@ class ChosenComponent:
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
 
+    @property
+    def known(self) -> dict[str, Any]:
+        """Values by which placeholders are filled."""
+        return {**self.values, "namespace": self.profile.namespace, "version": self.profile.version}
+
     def proof_parameters(self, nodes: int, cluster: str) -> dict[str, str]:
         """What its proof is told; parameters that nobody says are left out."""
-        given = {"namespace": self.profile.namespace, "version": self.profile.version}
-        known = {**self.values, **given, "nodes": nodes, "cluster": cluster}
+        known = {**self.known, "nodes": nodes, "cluster": cluster}
         found: dict[str, Any] = filled(self.profile.proof.parameters, known)
         return {name: str(value) for name, value in found.items()}
 
@@ -72,6 +84,50 @@ class InstalledComponent:
     """Fingerprint of what it was installed as; "": it is being installed, or that failed."""
     report: ServingReport | None = None
     """How it served when it was asked last; None: it never was, or what was noted cannot be read."""
+
+
+def objects_of(
+    one: ChosenComponent, built_in: Mapping[str, Sequence[Mapping[str, Any]]], registry: str
+) -> list[dict[str, Any]] | None:
+    """Objects of a component that need no mirror, with their images as nodes pull them; None: they come from there.
+
+    `built_in` are those of our own components, by name; `registry` the mirror's, "" for none.
+
+    Raises:
+        KeyError: one of our own is missing.
+    """
+    source = one.profile.source
+    if isinstance(source, ChartSource | ManifestsSource):
+        return None
+    found: list[Any] = filled(list(source.objects), one.known) if isinstance(source, InlineSource) else []
+    if isinstance(source, BuiltInSource):
+        found = [dict(item) for item in built_in[one.name]]
+    references = {image.name: image_reference(image, registry) for image in one.profile.images}
+    return [_pulled(item, references) for item in found]
+
+
+def image_reference(image: ReleaseImage, registry: str) -> str:
+    """How nodes pull an image: from the mirror's registry where there is one, by digest where it is known."""
+    name = image.name
+    host, slash, rest = name.partition("/")
+    if registry:
+        own = "." in host or ":" in host or host == "localhost"
+        name = f"{registry.rstrip('/')}/{rest if slash and own else name}"
+    return f"{name}@{image.digest}" if image.digest else name
+
+
+def _pulled(found: Any, references: Mapping[str, str]) -> Any:
+    if _is_map(found):
+        pairs = ((key, _pulled(value, references)) for key, value in found.items())
+        return {
+            key: references.get(value, value) if key == "image" and isinstance(value, str) else value
+            for key, value in pairs
+        }
+    return [_pulled(one, references) for one in cast("list[Any]", found)] if isinstance(found, list) else found
+
+
+def _is_map(found: Any) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(found, Mapping)
 
 
 def note_name(component: str) -> str:

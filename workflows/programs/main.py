@@ -15,6 +15,7 @@ PROGRAMS: Dict[str, str] = {
     "gate": "probes.gate",
     "health": "health.main",
     "health-ask": "health.client",
+    "install-component": "serving.install",
     "launch": "launcher.main",
     "park": "prefork.child",
     "probe": "probes.run",
@@ -23,6 +24,8 @@ PROGRAMS: Dict[str, str] = {
     "probe-one": "probes.one",
     "probe-pair": "fabric.pair_member",
     "prove": "checkpoints.prover",
+    "prove-serving": "serving.main",
+    "serving-helper": "serving.helper",
     "sweep": "probes.sweep",
     "verify": "checkpoints.choose",
 }

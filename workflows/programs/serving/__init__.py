@@ -1,0 +1,1 @@
+"""Puts components there, asks whether they serve, and takes them away again."""
