@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TEST_WORKERS ?= 3
 STORY_WORKERS ?= 3
 # Folders with such tests: whoever collects the others too, in each worker, waits for that.
-STORIES = $(sort $(dir $(shell grep -rlE 'mark\.(story|alone)\b' tests --include='test_*.py' | grep -v '^tests/bed/')))
+STORIES = $(sort $(dir $(shell grep -rlE 'mark\.(story|alone)\b' tests --include='test_*.py' | grep -vE '^tests/(bed|lab)/')))
 # For tests with real processes; CI: --reruns 1
 STORY_OPTIONS ?=
 # Which of the tests with real processes run: core, turn (as CI) or all (docs/testing.md).
@@ -17,7 +17,7 @@ PIP_OPTIONS ?=
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.ready
 
-.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test bed-golden lab-up lab-down
+.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test bed-golden lab-build lab-up lab-down lab-test bootstrap-test
 .PHONY: lint proof
 
 setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
@@ -46,12 +46,13 @@ check: lint ## Format, lint, import rules, types, documents
 	@$(BIN)/python -m pytest -q tests/house/test_documents.py
 
 # Not by the variable for make: with it `make -n` would run all of this.
-proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 200, the bed (root; docs/testing.md)
+proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 200, bed and lab (root; docs/testing.md)
 	@PRIMUS_PROOF=all PRIMUS_PROCESS_RERUNS=1 make --no-print-directory test STORY_OPTIONS='--reruns 1'; test=$$?; \
 	  make --no-print-directory campaign; campaign=$$?; \
 	  PRIMUS_PROOF=all .ci/bed; bed=$$?; \
-	  echo "make test ended with $$test, make campaign with $$campaign, .ci/bed with $$bed"; \
-	  [ "$$test$$campaign$$bed" = 000 ] # each is told to its end, whichever fails
+	  PRIMUS_PROOF=all .ci/lab; lab=$$?; \
+	  echo "make test ended with $$test, make campaign with $$campaign, .ci/bed with $$bed, .ci/lab with $$lab"; \
+	  [ "$$test$$campaign$$bed$$lab" = 0000 ] # each is told to its end, whichever fails
 
 golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
 	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden/test_manifests.py tests/unit/workflows/platform/test_workspace.py tests/unit/profiles/test_fields.py tests/unit/deployments/test_words.py tests/unit/decisions/diagnosis/rules/test_rules_page.py tests/unit/workflows/platform/test_health_alerts.py tests/house/test_architecture.py tests/house/test_seconds_page.py
@@ -88,11 +89,20 @@ bed-test: $(STAMP) ## The core of the tests against it (PRIMUS_PROOF=all: all): 
 bed-golden: $(STAMP) ## Record the trees of conformance cases that changed as Argo makes them (PRIMUS_PROOF=all: of all)
 	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/bed/test_conformance.py
 
-lab-up: $(STAMP) ## Start real hosts on this machine: systemd, sshd, power that can be cut (root; docs/lab.md; LAB='--hosts 3')
-	@$(BIN)/python -m tests.lab up $(LAB)
+bootstrap-test: $(STAMP) ## Bootstrap on real hosts of this machine: builds, starts, tests, takes down with a check (root; docs/lab.md)
+	@.ci/lab
+
+lab-build: $(STAMP) ## What hosts need and is made once: root file system, kubeadm, CoreDNS, images
+	@$(BIN)/python -m tests.lab build
+
+lab-up: $(STAMP) ## Start real hosts on this machine: systemd, sshd, power that can be cut (LAB='--hosts 5')
+	@.ci/phase 'lab up' $(BIN)/python -m tests.lab up $(LAB)
 
 lab-down: $(STAMP) ## Switch them off; nothing is left behind
-	@$(BIN)/python -m tests.lab down $(DOWN)
+	@.ci/phase 'lab down' $(BIN)/python -m tests.lab down $(DOWN)
+
+lab-test: $(STAMP) ## The core of the tests on them (PRIMUS_PROOF=all: all)
+	@.ci/phase 'lab test' $(BIN)/python -m pytest -q tests/lab
 
 lock: ## Write constraints.txt anew from the present environment
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude pip >constraints.txt

@@ -2,7 +2,7 @@
 
 It is told again at the commit before (`PRIMUS_PROOF_BASE`), in a working tree of its own. Where it fails there too,
 it is reported aloud as broken before and does not hold this run. Nothing is forgiven of the core, of unit tests, and of
-the bed, of which there is one at a time. A test that cannot even be set up there tells nothing.
+the bed and the lab, of which there is one at a time. A test that cannot even be set up there tells nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class BrokenBefore:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember what failed, however often it was told."""
         if report.failed:
-            bed = report.nodeid.startswith("tests/bed/")
+            bed = report.nodeid.startswith(("tests/bed/", "tests/lab/"))
             self.failed[report.nodeid] = not bed and not ROTATES.isdisjoint(report.keywords)
 
     @pytest.hookimpl(tryfirst=True)

@@ -84,8 +84,9 @@ def kind_of(item: pytest.Item) -> str:
     """To which run a test belongs, each of which has a budget of its own; `whole` has none: it runs where all run."""
     if item.get_closest_marker("whole"):
         return "whole"
-    if item.path.is_relative_to(ROOT / "tests" / "bed"):
-        return "bed"
+    for kind in ("bed", "lab"):
+        if item.path.is_relative_to(ROOT / "tests" / kind):
+            return kind
     return next((kind for kind in ("alone", "story") if item.get_closest_marker(kind)), "unit")
 
 

@@ -1,9 +1,9 @@
 """Which tests of a run run: the core always; the others where their area changed, at their turn, or all of them.
 
-Tests with real processes (marker `story`, and all of `tests/bed`) and those with the marker `rotation` rotate, except
-what `tests/core.toml` lists. `PRIMUS_PROOF` says which of them run: `core` (`make test`), `turn` (`.ci/run`: the core,
-what changes concern, an eighth of the rest, within a budget of time), `all` (`make proof`). Whoever names a file on the
-command line gets all of it. docs/testing.md says when to ask for what.
+Tests with real processes (marker `story`, all of `tests/bed` and `tests/lab`) and those with the marker `rotation`
+rotate, except what `tests/core.toml` lists. `PRIMUS_PROOF` says which of them run: `core` (`make test`), `turn`
+(`.ci/run`: the core, what changes concern, an eighth of the rest, within a budget of time), `all` (`make proof`).
+Whoever names a file on the command line gets all of it. docs/testing.md says when to ask for what.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Tables:
     core: frozenset[str] = frozenset()
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     budgets: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Seconds by kind of run: `story`, `alone`, `bed`, `unit`."""
+    """Seconds by kind of run: `story`, `alone`, `bed`, `lab`, `unit`."""
 
     @classmethod
     def read(cls) -> Self:

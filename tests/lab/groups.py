@@ -7,6 +7,8 @@ trees; version 2 alone was not tried.
 from __future__ import annotations
 
 import contextlib
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bed.commands import until
@@ -30,6 +32,14 @@ def make(host: str) -> list[Path]:
                     (path / setting).write_text((path.parent / setting).read_text())
         made.append(tree / NAMESPACE / host)
     return made
+
+
+def spawn(host: str, lines: Sequence[str], log: Path) -> None:
+    """Start lines of a shell in the groups of a host; they outlive us, and nobody waits for them."""
+    enter = [f"echo $$ >{path}/cgroup.procs" for path in make(host)]
+    command = ["setsid", "--fork", "/bin/sh", "-c", "\n".join([*enter, *lines])]
+    with log.open("ab") as said:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd="/", check=True)
 
 
 def members(host: str = "") -> set[int]:

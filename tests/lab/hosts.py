@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bed.commands import BedError, run, succeeds, until
+from tests.bed.commands import BedError, run, until
 from tests.lab import groups, network
 from tests.lab.layout import MOST_HOSTS, SERVER, VIRTUAL, Folder, Options
 from tests.lab.rootfs import USER
@@ -147,7 +147,6 @@ class Host:
     def start(self) -> None:
         """Switch it on and wait for nothing."""
         groups.remove(self.name)
-        entered = groups.make(self.name)
         binds = [f"--bind={self._own / name}:{where}" for name, where in BOUND.items()]
         binds += [f"--bind={self.folder.shared}", *(f"--bind={device}" for device in DEVICES if Path(device).exists())]
         options = (
@@ -157,7 +156,6 @@ class Host:
             *("--console=pipe", *binds, "/usr/local/sbin/lab-init"),
         )
         lines = [
-            *(f"echo $$ >{path}/cgroup.procs" for path in entered),
             "code=" + str(REBOOT),
             f"while [ $code = {REBOOT} ]; do",
             *network.unplug(self.name),
@@ -167,15 +165,7 @@ class Host:
             "done",
             *network.unplug(self.name),
         ]
-        with self.console.open("ab") as said:
-            subprocess.Popen(
-                ["/bin/sh", "-c", "\n".join(lines)],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-                cwd="/",
-            )
+        groups.spawn(self.name, lines, self.console)
         until(f"power at {self.name}", self.is_on, 5.0)
 
     def booted(self) -> None:
@@ -252,9 +242,15 @@ class Host:
         with self.folder.known_hosts.open("a") as known:
             known.write(f"{self.name},{self.address} {key}\n")
 
-    def mounted(self) -> bool:
-        """Whether its root is there."""
-        return succeeds("mountpoint", "-q", self.root)
+    def renew(self, template: Path) -> None:
+        """Make another host of the same name and address of it, with nothing that this one had, and switch it on."""
+        self.power_cut()
+        run("umount", "-l", self.root)
+        run("rm", "-rf", "--one-file-system", self._own)
+        known = self.folder.known_hosts.read_text().splitlines(keepends=True)
+        self.folder.known_hosts.write_text("".join(one for one in known if not one.startswith(f"{self.name},")))
+        self.install(template)
+        self.power_on()
 
 
 def make_key(path: Path, comment: str) -> str:

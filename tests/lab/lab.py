@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +60,11 @@ class Lab:
         """Put the next patch of Kubernetes on the mirror; returns the path of its release."""
         releases.stock(programs.place(), build(), self.folder, programs.NEXT)
         return releases.release_path(self.folder, programs.NEXT)
+
+    def renew(self, *hosts: Host) -> None:
+        """Hosts as they were when the lab was new, but for their keys and machine-ids, which are others."""
+        for host in hosts:
+            host.renew(rootfs.have(cache()))
 
     def leader(self) -> Host | None:
         """The host that holds the API's virtual address."""
@@ -123,7 +128,7 @@ def up(options: Options, bare: bool = False) -> Lab:
     lab = Lab(here, options)
     make_key(here.private_key, "lab")
     network.up()
-    spawn(LAN, NAMESPACE, names_server(template), here.logs / "names.log")
+    groups.spawn(LAN, [in_lan(names_server(template))], here.logs / "names.log")
     serve = (
         sys.executable,
         "-m",
@@ -134,7 +139,7 @@ def up(options: Options, bare: bool = False) -> Lab:
         str(here.mirror),
         str(releases.MIRROR_PORT),
     )
-    spawn(LAN, NAMESPACE, serve, here.logs / "mirror.log")
+    groups.spawn(LAN, [in_lan(serve)], here.logs / "mirror.log")
     for host in lab.hosts:
         host.install(template)
     if not bare:
@@ -148,6 +153,11 @@ def up(options: Options, bare: bool = False) -> Lab:
     return lab
 
 
+def in_lan(command: Sequence[str]) -> str:
+    """A line of a shell that runs a command in the LAN's network."""
+    return shlex.join(["exec", "nsenter", f"--net=/run/netns/{NAMESPACE}", "--", *command])
+
+
 def names_server(template: Path) -> list[str]:
     """The LAN's name server: names of hosts, of the API's address and of the mirror; all others it refuses."""
     known = {name: network.address_of(name) for name in Options(MOST_HOSTS).names()}
@@ -156,21 +166,6 @@ def names_server(template: Path) -> list[str]:
     quiet = ("--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--pid-file=", "--user=root")
     where = ("--bind-interfaces", f"--listen-address={SERVER}", "--local=/lab/")
     return ["chroot", str(template), "/usr/sbin/dnsmasq", *quiet, *where, *records]
-
-
-def spawn(group: str, namespace: str, command: Sequence[str], log: Path) -> None:
-    """Start a process of the lab that outlives us, in a control group and a network namespace."""
-    enter = [f"echo $$ >{path}/cgroup.procs" for path in groups.make(group)]
-    shell = ("/bin/sh", "-c", "\n".join([*enter, 'exec "$@"']), group)
-    with log.open("ab") as said:
-        subprocess.Popen(
-            [*shell, "nsenter", f"--net=/run/netns/{namespace}", "--", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-            cwd="/",
-        )
 
 
 def down(here: Folder) -> list[str]:

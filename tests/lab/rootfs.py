@@ -44,6 +44,11 @@ USER = "ops"
 INIT = """#!/bin/sh
 # Controllers of version 1 come read-only into a container; a kubelet makes groups below the host's own.
 for c in /sys/fs/cgroup/*/; do mount -o remount,rw,bind "$c" 2>/dev/null || mount -o remount,rw "$c"; done
+# /sys comes from the machine, with its network cards: another one, of this host's own network.
+mount --make-rprivate /
+mkdir /run/groups && mount --rbind /sys/fs/cgroup /run/groups
+umount -R -l /sys && mount -t sysfs sysfs /sys
+mount --rbind /run/groups /sys/fs/cgroup && umount -R -l /run/groups && rmdir /run/groups
 mount --make-rshared /
 ip -batch /etc/lab-network
 exec /lib/systemd/systemd
