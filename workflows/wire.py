@@ -64,8 +64,8 @@ class ServingReport:
     """What a component was seen to do when it was asked to serve."""
 
     component: str
-    word: Literal["pass", "fail", "unknown"]
-    """`unknown`: nobody could ask, or the answer cannot be read. It never counts as serving."""
+    word: str
+    """`pass`, `fail` or `unknown`: nobody could ask, or the answer cannot be read. It never counts as serving."""
     why: str
     """What was asked and what came, in one line."""
     at: float

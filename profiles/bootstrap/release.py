@@ -20,6 +20,8 @@ class ReleaseFile(Value):
     """Below the mirror's base URL or folder."""
     sha256: Digest | None = None
     """Digest of the file; none: the site's mirror has to say it before anything is fetched (`bootstrap mirror`)."""
+    origin: str = ""
+    """Where its project publishes it; `bootstrap mirror --fill` takes it from there."""
     unpack: bool = False
     """A tar archive, unpacked below /usr/local (containerd) or into /opt/cni/bin (CNI plug-ins)."""
 

@@ -47,6 +47,8 @@ SHARED_WITH_PROGRAMS = {
     "progress.pace": "how rates come from times of reading: coordinator, account and screen say the same",
     "probes.call": "one call of a probe, which the options of `probe` carry",
     "probes.gpu_count": "the variable of fake GPUs",
+    "runtime.kubernetes_api": "objects of any kind, asked for from a pod or from here",
+    "serving.objects": "how objects of any kind are applied and go, also before there is an Argo that could",
     "runtime.files": "how many generations of a log there are",
     "runtime.http_client": "how a hosts file is read",
     "runtime.last_words": "fingerprints of failures",

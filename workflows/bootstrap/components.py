@@ -6,6 +6,7 @@ in its pods is our own program (`workflows.programs.serving`) and, for charts, h
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from workflows.attempt.commands import PROGRAMS, whole_seconds
 from workflows.attempt.placeholders import folder_variable
 from workflows.attempt.pods import Part
 from workflows.attempt.templates import DEADLINE_MARGIN_SECONDS, LOST_POD_RETRIES, MAIN
-from workflows.model.components import NAMESPACE, ChosenComponent, objects_of
+from workflows.model.components import FINGERPRINT_CHARACTERS, NAMESPACE, ChosenComponent, objects_of
 from workflows.model.ownership import marks
 from workflows.programs.serving import install, main
 
@@ -75,6 +76,12 @@ class ComponentsPlan:
         return labels.components_name(self.cluster.name, self.number, self.ledger)
 
     @property
+    def fingerprint(self) -> str:
+        """Of all that it does: the same plan finds the workflow that an earlier driver made."""
+        said = [self.cluster.name, self.ledger, sorted(self.install), [(one.name, one.wanted) for one in self.chosen]]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
+
+    @property
     def mirror(self) -> Mirror:
         """Where everything comes from."""
         return self.cluster.bootstrap.mirror if self.cluster.bootstrap else Mirror()
@@ -122,6 +129,7 @@ def components_workflow(plan: ComponentsPlan) -> Manifest:
                     before = [f"{INSTALL}{one.name}"]
                 _task(f"{PROVE}{one.name}", f"{ASK}{place[one.name]}", before)
     manifest: Manifest = workflow.to_dict()
+    manifest["metadata"]["annotations"][labels.WANTED] = plan.fingerprint
     for template in manifest["spec"]["templates"]:
         template.pop("failFast", None)  # it stands in the DAG too, where it belongs
     return manifest

@@ -21,6 +21,7 @@ from profiles.bootstrap.components import (
     filled,
 )
 from profiles.bootstrap.release import ReleaseImage
+from profiles.vocabulary import VerdictWord
 from workflows import labels
 from workflows.model.manifest import Json, part
 from workflows.wire import ServingReport, from_json
@@ -143,12 +144,14 @@ def installed_of(notes: Iterable[Json]) -> dict[str, InstalledComponent]:
         if name and part(note, "metadata").get("name") == note_name(name):
             data = part(note, "data")
             version, wanted = str(data.get("version") or ""), str(data.get("wanted") or "")
-            found[name] = InstalledComponent(name, version, wanted, _report(str(data.get("report") or "")))
+            found[name] = InstalledComponent(name, version, wanted, report_of(str(data.get("report") or "")))
     return found
 
 
-def _report(text: str) -> ServingReport | None:
+def report_of(text: str) -> ServingReport | None:
+    """What a proof reported; None where it cannot be read."""
     try:
-        return from_json(ServingReport, text)
+        report = from_json(ServingReport, text)
     except ValueError:
         return None
+    return report if report.word in {word.value for word in VerdictWord} else None

@@ -1,0 +1,311 @@
+"""Components on a cluster: what is there, the first three applied by ourselves, the rest by one workflow.
+
+Argo, JobSet and Kueue come first, through the API server itself; there is no Argo that could. Everything else is one
+workflow, called after what it does: whoever comes after a kill finds it and goes on watching.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from profiles.bootstrap.components import BuiltInSource
+from profiles.bootstrap.inventory import Mirror
+from profiles.cluster import ClusterProfile
+from profiles.errors import PrimusError, ProfileError, Unavailable
+from profiles.health import HealthValues
+from tasks.bootstrap.mirror import mirror_bytes
+from tasks.cluster import Cluster, Manifest
+from tasks.workflow_runs import ENDED, follow_workflow, phase_of, submit_workflow
+from workflows import labels
+from workflows.bootstrap.components import ASK, PUT, REPORT, ComponentsPlan, components_workflow, installer
+from workflows.bootstrap.removal import Leaving, RemovalPlan, removal_workflow
+from workflows.model.bootstrap import Stage
+from workflows.model.components import (
+    NAMESPACE,
+    ChosenComponent,
+    InstalledComponent,
+    installed_of,
+    note_name,
+    objects_of,
+    report_of,
+)
+from workflows.model.manifest import part
+from workflows.model.ownership import signed
+from workflows.model.workflow import workflow_pods
+from workflows.platform.health import health
+from workflows.programs.runtime.kubernetes_api import Api, ApiError
+from workflows.programs.serving.objects import DEFINITIONS, Applier, ObjectsError, marked
+
+FIRST_SECONDS = 300.0
+"""For the definitions and objects of one of the first three."""
+REMOVE_SECONDS = 600.0
+NUMBERS = 900
+"""Workflows of different content find names of their own among so many."""
+KUBERNETES = Path(__file__).parents[2] / "deployments" / "kubernetes"
+FILES = {
+    "runner": ("accounts/control.yaml", "base/server.yaml", "base/runner.yaml", "base/network.yaml"),
+    "monitor": ("base/monitor.yaml",),
+}
+CONTROL = "primus-flows/control"
+_Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ComponentsSite:
+    """One cluster and the components that it is to have."""
+
+    profile: ClusterProfile
+    chosen: tuple[ChosenComponent, ...]
+    """All of them, each behind what it needs, with the digests of their sources."""
+    api: Api
+    """The API server, for objects of any kind."""
+    seam: Cluster
+    """The same cluster, in the namespace of the workflow (`workflows.model.components.NAMESPACE`)."""
+    nodes: int = 1
+    ledger: str = ""
+
+    @property
+    def mirror(self) -> Mirror:
+        """Where everything comes from."""
+        return self.profile.bootstrap.mirror if self.profile.bootstrap else Mirror()
+
+    @property
+    def authority(self) -> str:
+        """Certificate authority of the mirror (PEM)."""
+        return Path(self.mirror.ca_file).read_text(encoding="utf-8") if self.mirror.ca_file else ""
+
+
+def look_components(api: Api) -> dict[str, InstalledComponent]:
+    """What is there, by the notes in the cluster; nothing where there is no such namespace.
+
+    Raises:
+        Unavailable: the API server does not answer, or refuses.
+    """
+    query = {"labelSelector": labels.COMPONENT}
+    try:
+        return installed_of(api.items(f"/api/v1/namespaces/{NAMESPACE}/configmaps", query))
+    except ApiError as error:
+        raise Unavailable(f"components: {error}") from error
+
+
+def bring_components(site: ComponentsSite, names: Collection[str], tell: Tell) -> dict[str, str]:
+    """Install and prove these; the ids of the steps that failed, with the innermost words. Others are left alone."""
+    asked = [one for one in site.chosen if one.name in names]
+    failures: dict[str, str] = {}
+    try:
+        there = look_components(site.api)
+        _apply(site, installer(), NAMESPACE, ())
+        fresh = {one.name for one in asked if one.name not in there or there[one.name].wanted != one.wanted}
+        for one in (one for one in asked if one.profile.first and one.name in fresh):
+            tell(f"{one.name} {one.profile.version}: applying")
+            _apply_first(site, one)
+        install = frozenset(one.name for one in asked if not one.profile.first and one.name in fresh)
+        built_in = built_in_objects(site, asked)
+        plan = ComponentsPlan(site.profile, tuple(asked), install, 0, built_in, site.nodes, site.authority, site.ledger)
+        failures = _told(plan, _run(site, plan, tell))
+    except (PrimusError, ApiError, ObjectsError, OSError) as error:
+        failures = {f"{Stage.COMPONENTS}/{one.name}": str(error) for one in asked}
+    return failures
+
+
+def _apply(site: ComponentsSite, objects: Sequence[Manifest], namespace: str, crds: Sequence[str]) -> None:
+    Applier(site.api, time.monotonic() + FIRST_SECONDS).apply(objects, namespace, crds)
+
+
+def _apply_first(site: ComponentsSite, one: ChosenComponent) -> None:
+    """The note says that it is begun; then definitions and objects, each with its label."""
+    objects = source_objects(site, one)
+    note = {"version": one.profile.version, "wanted": ""}
+    _apply(site, [_note(one.name, note)], NAMESPACE, ())
+    names = [part(item, "metadata").get("name") for item in objects if item.get("kind") == "Namespace"]
+    own: list[Manifest] = [] if one.profile.namespace in names else [_namespace(one.profile.namespace)]
+    found = [marked(item, one.name, one.wanted) for item in (*own, *objects)]
+    _apply(site, found, one.profile.namespace, one.profile.crds)
+
+
+def _namespace(name: str) -> Manifest:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _note(name: str, data: Mapping[str, str]) -> Manifest:
+    metadata = {"name": note_name(name), "labels": {labels.COMPONENT: name}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
+
+
+def source_objects(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]:
+    """The component's objects, wherever they come from.
+
+    Raises:
+        ProfileError: it is a chart, nobody says its digest, or the mirror has another one.
+        Unavailable: the mirror does not answer.
+    """
+    own = objects_of(one, built_in_objects(site, [one]), site.mirror.registry)
+    if own is not None:
+        return own
+    source = one.profile.source
+    if source.kind != "manifests":
+        raise ProfileError(f"components.{one.name}.source", "is a chart, which only its workflow installs")
+    found: Any = json.loads(mirror_bytes(site.mirror, source.path, one.sha256))
+    return cast("list[Manifest]", cast("Manifest", found)["items"] if isinstance(found, dict) else found)
+
+
+def built_in_objects(site: ComponentsSite, chosen: Sequence[ChosenComponent]) -> dict[str, list[Manifest]]:
+    """Objects of our own components among these, by name."""
+    found: dict[str, list[Manifest]] = {}
+    for one in chosen:
+        if isinstance(one.profile.source, BuiltInSource):
+            found[one.name] = _built_in(site.profile, one.profile.source.part, one.profile.namespace)
+    return found
+
+
+def _built_in(profile: ClusterProfile, name: str, namespace: str) -> list[Manifest]:
+    if name == "health":
+        return health(HealthValues(image=profile.programs_image, namespace=namespace))
+    texts = ((KUBERNETES / file).read_text(encoding="utf-8") for file in FILES[name])
+    found: list[Manifest] = [one for text in texts for one in yaml.load_all(text, Loader=_Loader) if one]
+    if name == "runner":
+        found.append(_site(profile, namespace))
+    return found
+
+
+def _site(profile: ClusterProfile, namespace: str) -> Manifest:
+    """What kustomize makes of the site's folder: where the server is, and the cluster profile, for whom it is here."""
+    here = profile.model_copy(update={"context": "", "kubeconfig": "", "bootstrap": None})
+    text = yaml.safe_dump(here.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+    data = {"prefect-api-url": "http://primus-prefect:4200/api", "cluster.yaml": text}
+    metadata = {"name": "primus-site", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _run(site: ComponentsSite, plan: ComponentsPlan, tell: Tell) -> Manifest:
+    """The workflow to its end: adopted where one that does the same runs, else made; one that has ended is replaced.
+
+    Raises:
+        Unavailable, Refused, NotFound, Foreign.
+    """
+    begin = int(plan.fingerprint, 16) % NUMBERS + 1
+    own = replace(plan, number=begin)
+    for number in range(begin, begin + NUMBERS):
+        own = replace(plan, number=number)
+        existing = site.seam.get("Workflow", own.name)
+        same = existing is None or part(existing, "metadata", "annotations").get(labels.WANTED) == plan.fingerprint
+        if existing is not None and phase_of(existing) in ENDED:
+            _gone(site, own.name)
+        elif not same:
+            continue
+        break
+    manifest = components_workflow(own)
+    return _followed(site, manifest, tell)
+
+
+def _gone(site: ComponentsSite, name: str) -> None:
+    site.seam.delete("Workflow", name)
+    until = time.monotonic() + FIRST_SECONDS
+    while site.seam.get("Workflow", name) is not None:
+        if time.monotonic() > until:
+            raise Unavailable(f"workflow {name} has ended and does not go")
+        time.sleep(0.2)
+
+
+def _followed(site: ComponentsSite, manifest: Manifest, tell: Tell) -> Manifest:
+    submit_workflow(site.seam, signed(manifest, site.ledger) if site.ledger else manifest)
+    last, name = manifest, str(manifest["metadata"]["name"])
+    tell(f"workflow {name}: submitted")
+    for last in follow_workflow(site.seam, name):
+        done = [pod for pod in workflow_pods(last) if pod.phase == "Succeeded"]
+        tell(f"workflow {name}: {phase_of(last) or 'not begun'}, {len(done)} steps done")
+    return last
+
+
+def _told(plan: ComponentsPlan, ended: Manifest) -> dict[str, str]:
+    """What did not come or does not serve, by id of its step, with the innermost words."""
+    put, asked = _last(ended, PUT), _last(ended, ASK)
+    found: dict[str, str] = {}
+    for number, one in enumerate(plan.chosen):
+        why = ""
+        if one.name in plan.install and (step := put.get(number)) and step[0] != "Succeeded":
+            why = f"its install {step[0].lower()}: {step[1] or 'no word'}"
+        report = report_of(asked[number][2]) if number in asked else None
+        if not why and (report is None or report.word != "pass"):
+            said = part(ended, "status").get("message") or "no word"
+            why = report.why if report else f"nobody asked it to serve: {said}"
+        if why:
+            found[f"{Stage.COMPONENTS}/{one.name}"] = why
+    return found
+
+
+def _last(ended: Manifest, beginning: str) -> dict[int, tuple[str, str, str]]:
+    """Phase, message and report of the last pod of each template that begins so, by its number."""
+    found: dict[int, tuple[str, str, str]] = {}
+    for pod in sorted(workflow_pods(ended, beginning), key=lambda pod: pod.started_at or 0.0):
+        number = pod.template.removeprefix(beginning)
+        if number.isdigit():
+            found[int(number)] = (pod.phase, pod.message, pod.outputs.get(REPORT, ""))
+    return found
+
+
+def remove_components(site: ComponentsSite, leaving: Sequence[Leaving], tell: Tell) -> dict[str, str]:
+    """Take these away in their order: one workflow for all but the first three, which go last, by ourselves.
+
+    Returns:
+        Names of those that stay, with what holds them.
+    """
+    rest = tuple(one for one in leaving if not one.profile.first)
+    try:
+        if rest:
+            built_in = built_in_objects(site, [one.component for one in rest])
+            plan = RemovalPlan(site.profile, rest, NUMBERS + 1, built_in, site.authority, site.ledger)
+            existing = site.seam.get("Workflow", plan.name)
+            if existing is not None and phase_of(existing) in ENDED:
+                _gone(site, plan.name)
+            ended = _followed(site, removal_workflow(plan), tell)
+            if phase_of(ended) != "Succeeded":
+                return {one.component.name: _words(ended) for one in rest}
+        for one in (one for one in leaving if one.profile.first):
+            tell(f"{one.component.name}: removing")
+            _remove_first(site, one)
+    except (PrimusError, ApiError, ObjectsError, OSError) as error:
+        return {one.component.name: str(error) for one in leaving}
+    return {}
+
+
+def _words(ended: Manifest) -> str:
+    steps = [pod for pod in workflow_pods(ended) if pod.phase in ("Failed", "Error")]
+    return f"{steps[0].name}: {steps[0].message}" if steps else str(part(ended, "status").get("message") or "no word")
+
+
+def _remove_first(site: ComponentsSite, one: Leaving) -> None:
+    applier = Applier(site.api, time.monotonic() + REMOVE_SECONDS)
+    for kind in one.profile.removal.resources:
+        applier.remove_all_of(kind)
+    objects = source_objects(site, one.component)
+    own = [item for item in objects if item.get("kind") not in ("Namespace", "CustomResourceDefinition")]
+    applier.remove(own, one.profile.namespace)
+    kinds = [item for item in objects if item.get("kind") == "CustomResourceDefinition"]
+    definitions = [str(part(item, "metadata").get("name")) for item in kinds]
+    for name in dict.fromkeys((*definitions, *one.profile.crds)):
+        applier.remove_path(f"{DEFINITIONS}/{name}")
+    if one.namespace:
+        applier.remove_path(f"/api/v1/namespaces/{one.namespace}")
+    applier.remove_path(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{note_name(one.component.name)}")
+
+
+def forget_installer(api: Api) -> None:
+    """The right to install, its account and the namespace of the notes go; nothing of ours is left.
+
+    Raises:
+        Unavailable: something holds them.
+    """
+    applier = Applier(api, time.monotonic() + REMOVE_SECONDS)
+    try:
+        applier.remove(installer(), NAMESPACE)
+    except (ApiError, ObjectsError) as error:
+        raise Unavailable(f"components: {error}") from error
