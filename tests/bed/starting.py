@@ -96,7 +96,7 @@ def up(cache: Cache, folder: Folder, wanted: Options) -> None:
     debian.need_root()
     if options.load(folder) is not None or network.namespaces():
         raise BedError("a bed is up, or was not taken down: see `status`, then `down`")
-    if list(Path("/run/netns").glob("primus-lab*")):
+    if any(Path("/run/netns").glob("primus-lab*")):
         raise BedError("a lab is up on this machine: take it down first (make lab-down)")
     clock, processes = Clock(), Processes(folder)
     folder.make()

@@ -11,12 +11,14 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.bed.commands import BedError, run, succeeds, until
 from tests.lab import groups, network
 from tests.lab.hosts import Host
 from tests.lab.lab import Lab
 from tests.lab.layout import FIRST, NAMESPACE, SERVER, VIRTUAL
+from tests.lab.programs import VERSION
 from tests.lab.releases import MIRROR_PORT
 from tests.lab.rootfs import USER
 from tests.support.running.waiting import patience
@@ -333,6 +335,16 @@ def _frozen(host: Host) -> bool:
                if (path / "freezer.state").exists())  # fmt: skip
 
 
+def _spoil(lab: Lab) -> None:
+    path = _spoilt(lab)
+    path.rename(path.with_suffix(".was"))  # written over, it would be another one in the cache too
+    path.write_text("not what the release says\n")
+
+
+def _spoilt(lab: Lab) -> Path:
+    return lab.folder.mirror / VERSION.removeprefix("v") / "kubectl"
+
+
 def _path_mtu(host: Host, size: int) -> None:
     run("ip", "-n", NAMESPACE, "link", "set", network.port_of(host.name), "mtu", size)
 
@@ -355,6 +367,13 @@ OUTSIDE = (
         lambda lab, host: _path_mtu(host, 1400),
         lambda lab, host: _path_mtu(host, 1500),
         lambda lab, host: _pings(host) and not _pings(host, 1472),
+    ),
+    HostFault(
+        "mirror_spoilt",
+        "a file of the mirror is not what the release says, for all hosts",
+        lambda lab, host: _spoil(lab),
+        lambda lab, host: _spoilt(lab).with_suffix(".was").replace(_spoilt(lab)),
+        lambda lab, host: _spoilt(lab).stat().st_size < 100,
     ),
     HostFault(
         "disk_slow",

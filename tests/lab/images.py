@@ -15,7 +15,7 @@ from deployments.images.oci import Layer
 from tests.bed.commands import run
 from tests.bed.images import USERS, add_entry
 from tests.bed.layout import MULTI_CALL, Cache
-from tests.lab.programs import KUBERNETES, program
+from tests.lab.programs import KUBERNETES, VERSION, program
 
 SHELL_TOOLS = ("sh", "sleep", "cat", "wget", "nslookup", "nc", "ls", "echo", "test", "mkdir", "rm", "df", "true")
 """Names under which the images find busybox."""
@@ -105,12 +105,17 @@ def inside(root: Path, *command: str) -> str:
 
 
 def archive(here: Cache, root: Path, version: str) -> Path:
-    """The archive of a version's images; it is written where it is not there."""
+    """The archive of a version's images; it is written where it is not there.
+
+    The next patch's has only those that have other names than ours: the rest is the same.
+    """
     target = here.images / f"images-{version}-{root.name}.tar"
     if target.exists():
         return target
-    wanted = names(here, version)
-    contents = {name: layer_of(name, here, root, version).content() for name in sorted(_all_layers())}
+    ours = names(here, VERSION) if version != VERSION else []
+    wanted = [image for image in names(here, version) if image not in ours]
+    parts_of_all = sorted({part for image in wanted for part in LAYERS[short(image)]})
+    contents = {name: layer_of(name, here, root, version).content() for name in parts_of_all}
     digests = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in contents.items()}
     half = target.with_name(f".{target.name}.half")
     listed: list[dict[str, object]] = []
@@ -128,8 +133,12 @@ def archive(here: Cache, root: Path, version: str) -> Path:
     return target
 
 
-def _all_layers() -> set[str]:
-    return {part for parts in LAYERS.values() for part in parts}
+def tags(path: Path) -> list[str]:
+    """Names of the images in an archive."""
+    with tarfile.open(path) as packed:
+        content = packed.extractfile("manifest.json")
+        assert content is not None
+        return [tag for image in json.load(content) for tag in image["RepoTags"]]
 
 
 def _config(image: str, digests: list[str]) -> bytes:

@@ -24,8 +24,12 @@ CARD = "eth0"
 
 def namespaces() -> list[str]:
     """Network namespaces of this lab that are there, of whatever checkout."""
-    found = [path.name for path in Path("/run/netns").glob(f"{NAMESPACE}*")] if Path("/run/netns").exists() else []
-    return sorted(name for name in found if name == NAMESPACE or name.startswith(f"{NAMESPACE}-"))
+    return [name for name in any_lab() if name == NAMESPACE or name.startswith(f"{NAMESPACE}-")]
+
+
+def any_lab() -> list[str]:
+    """The same of all labs, on whatever network."""
+    return sorted(path.name for path in Path("/run/netns").glob("primus-lab*"))
 
 
 def strangers() -> list[str]:

@@ -45,13 +45,14 @@ NOFILE = 16_384
 def stock(here: Cache, root: Path, lab: Folder, version: str = VERSION) -> ReleaseProfile:
     """Put a version's files and images on the mirror and write its release beside it; returns the release."""
     number = version.removeprefix("v")
-    sources = {name: programs.program(here, "kubeadm" if name == "kubeadm" else KUBERNETES, version) for name in NEEDED}
-    sources["images.tar"] = images.archive(here, root, version)
     found: dict[str, ReleaseFile] = {}
-    for name, source in sources.items():
-        place_file(source, lab.mirror / number / name)
-        found[name] = ReleaseFile(path=f"{number}/{name}", sha256=digest_of(source))
-    archive = found.pop("images.tar")
+    for name in NEEDED:
+        source = programs.program(here, "kubeadm" if name == "kubeadm" else KUBERNETES, version)
+        found[name] = _offer(lab, source, f"{number}/{name}")
+    archives = tuple(
+        _offer(lab, images.archive(here, root, one), f"{one.removeprefix('v')}/images.tar")
+        for one in dict.fromkeys((VERSION, version))
+    )
     listed = tuple(ReleaseImage(name=name) for name in images.names(here, version) if name != BUSYBOX)
     release = ReleaseProfile(
         name=release_path(lab, version).stem,
@@ -59,10 +60,16 @@ def stock(here: Cache, root: Path, lab: Folder, version: str = VERSION) -> Relea
         version=number,
         files=found,
         images=listed,
-        image_archives=(archive,),
+        image_archives=archives,
     )
     release_path(lab, version).write_text(dump(release), encoding="utf-8")
     return release
+
+
+def _offer(lab: Folder, source: Path, path: str) -> ReleaseFile:
+    """Put a file on the mirror."""
+    place_file(source, lab.mirror / path)
+    return ReleaseFile(path=path, sha256=digest_of(source))
 
 
 def release_path(lab: Folder, version: str = VERSION) -> Path:

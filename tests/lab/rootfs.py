@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shutil
 from pathlib import Path
 
 from tests.bed import starting
 from tests.bed.commands import BedError, run
 from tests.bed.layout import Cache
-from tests.lab.network import namespaces
+from tests.lab.network import any_lab
 
 SUITE = "bookworm"
 """Its systemd is 252: the last ones that boot on version 1 of control groups are 255."""
@@ -80,15 +79,20 @@ def have(cache: Cache) -> Path:
     with starting.alone(cache):
         if root.exists():
             return root
-        shutil.rmtree(half, ignore_errors=True)
+        _remove(half)
         _install(half)
         _prepare(half)
         half.rename(root)
-        if not namespaces():  # else hosts of another checkout may stand on it
+        if not any_lab():  # else hosts of another one may stand on it
             for other in cache.root.glob("rootfs-*"):
                 if other != root:
-                    shutil.rmtree(other)
+                    _remove(other)
     return root
+
+
+def _remove(root: Path) -> None:
+    """A build that was killed may have left the machine's own /proc mounted there."""
+    run("rm", "-rf", "--one-file-system", root)
 
 
 def sources() -> Path:
