@@ -17,7 +17,7 @@ PIP_OPTIONS ?=
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.ready
 
-.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test bed-golden lab-build lab-up lab-down lab-test bootstrap-test
+.PHONY: demo setup test check golden bench bench-peers campaign lock clean help bed-build bed-verify bed-up bed-down bed-test bed-golden lab-build lab-up lab-down lab-test bootstrap-test bootstrap-kubespray
 .PHONY: lint proof
 
 setup: $(STAMP) ## The virtual environment in .venv, where it is missing or old
@@ -55,7 +55,7 @@ proof: $(STAMP) ## Everything: all tests with all that rotates, the campaign of 
 	  [ "$$test$$campaign$$bed$$lab" = 0000 ] # each is told to its end, whichever fails
 
 golden: $(STAMP) ## Rewrite the golden manifests and generated references (look at the diff before you commit)
-	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden/test_manifests.py tests/unit/workflows/platform/test_workspace.py tests/unit/profiles/test_fields.py tests/unit/deployments/test_words.py tests/unit/decisions/diagnosis/rules/test_rules_page.py tests/unit/workflows/platform/test_health_alerts.py tests/house/test_architecture.py tests/house/test_seconds_page.py
+	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden/test_manifests.py tests/golden/test_kubespray_files.py tests/unit/workflows/platform/test_workspace.py tests/unit/profiles/test_fields.py tests/unit/deployments/test_words.py tests/unit/decisions/diagnosis/rules/test_rules_page.py tests/unit/workflows/platform/test_health_alerts.py tests/house/test_architecture.py tests/house/test_seconds_page.py
 
 calibration: $(STAMP) ## Said confidence beside how often it is right, by kind of answer, with the curve that fits unseen logs
 	@$(BIN)/python -m tests.support.cases.calibration
@@ -88,6 +88,11 @@ bed-test: $(STAMP) ## The core of the tests against it (PRIMUS_PROOF=all: all): 
 
 bed-golden: $(STAMP) ## Record the trees of conformance cases that changed as Argo makes them (PRIMUS_PROOF=all: of all)
 	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/bed/test_conformance.py
+
+bootstrap-kubespray: $(STAMP) ## A site's own Kubespray against our files (PRIMUS_KUBESPRAY=checkout, PRIMUS_KUBESPRAY_COMMIT; with PRIMUS_KUBESPRAY_CLUSTER=profile its hosts become a cluster)
+	@[ -n "$$PRIMUS_KUBESPRAY" ] && [ -n "$$PRIMUS_KUBESPRAY_COMMIT" ] \
+	  || { echo "skipped: set PRIMUS_KUBESPRAY to a checkout of Kubespray and PRIMUS_KUBESPRAY_COMMIT to its commit"; exit 0; }; \
+	  PRIMUS_PROOF=all $(BIN)/python -m pytest -q -s tests/hosts/test_kubespray.py -k own_copy
 
 bootstrap-test: $(STAMP) ## Bootstrap on real hosts of this machine: builds, starts, tests, takes down with a check (root; docs/lab.md)
 	@.ci/lab
