@@ -29,6 +29,7 @@ SAID_BY_FIELDS = {
     "cluster_name": "networks.domain",
     "dns_domain": "networks.domain",
     "loadbalancer_apiserver": "endpoint",
+    "kube_apiserver_endpoint": "endpoint",
     "kube_vip_address": "endpoint.address",
 }
 """Kubespray's variables that fields of the section `bootstrap` stand for."""

@@ -59,6 +59,11 @@ class KubesprayOutcome:
     hosts: Mapping[str, HostRecap] = field(default_factory=dict[str, HostRecap])
     """What became of each host in the last playbook that ran."""
 
+    def why_of(self, host: str) -> str:
+        """Why a host is not what it was to be; "" where all is well. One that failed stops the others, too."""
+        own = next((f"{failed.task}: {failed.message}" for failed in self.failures if failed.host == host), "")
+        return f"{host}: {own}" if own else self.why
+
 
 def _nobody(event: KubesprayEvent) -> None:
     del event
@@ -94,7 +99,7 @@ def carry_out(
         Unavailable: its folder cannot be written, or ansible-runner cannot be started.
     """
     folder = site.home / name
-    files = kubespray_files(site.cluster, start_up_taint=site.start_up_taint)
+    files = kubespray_files(site.cluster, start_up_taint=site.start_up_taint, removed=site.copy.removed)
     _prepare(folder, files, playbooks)
     _, engine = section_of(site.cluster)
     secrets = secrets_in(engine.variables)

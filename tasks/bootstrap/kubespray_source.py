@@ -39,6 +39,7 @@ GIT_ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
 }
 """Nothing of a person's configuration: no hooks, no other URLs, no question that nobody sees."""
+VALIDATION = "roles/validate_inventory/tasks/main.yml"
 CHECKSUMS = (
     "roles/kubespray_defaults/vars/main/checksums.yml",
     "roles/kubespray-defaults/defaults/main/checksums.yml",
@@ -59,6 +60,11 @@ class KubesprayCopy:
     """With its digest."""
     runtime: str = ""
     """Program that runs the image."""
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """Variables that it refuses because they are gone; of an image that is known only to itself."""
+        return frozenset() if self.image else removed_variables(self.folder)
 
 
 def take_copy(engine: Kubespray, home: Path) -> KubesprayCopy:
@@ -158,6 +164,13 @@ def known_versions(folder: Path) -> frozenset[str]:
             names = {str(name) for table in tables if isinstance(table, dict) for name in cast("dict[Any, Any]", table)}
             return frozenset(name.removeprefix("v") for name in names)
     return frozenset()
+
+
+def removed_variables(folder: Path) -> frozenset[str]:
+    """Variables that a copy's validation refuses because they are gone."""
+    told = (play.get("vars") for play in _plays(folder / VALIDATION))
+    lists = (cast("dict[str, object]", one).get("removed_vars") for one in told if isinstance(one, dict))
+    return frozenset(str(name) for names in lists if isinstance(names, list) for name in cast("list[object]", names))
 
 
 def _read(path: Path) -> Mapping[str, Any]:

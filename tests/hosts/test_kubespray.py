@@ -129,6 +129,9 @@ def test_a_failed_task_is_told_with_its_host_and_no_secret(tmp_path: Path) -> No
     )
     assert [event.host for event in made.told if isinstance(event, TaskFailed)] == ["n2"]
     assert outcome.hosts["n2"].failed == 1
+    assert outcome.why_of("n2") == outcome.why
+    # Where one host fails, the others stop, too: they are no nodes yet, whatever they did so far.
+    assert outcome.why_of("n0") == outcome.why
     assert all(SECRET not in str(event) for event in made.told)
 
 
@@ -146,7 +149,8 @@ def test_its_own_validation_is_asked_without_a_host(tmp_path: Path) -> None:
     assert made.on("n0") == []
 
 
-def test_a_new_driver_reads_on_where_a_dead_one_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written_down", [True, False], ids=["known", "not-written-down"])
+def test_a_new_driver_reads_on_where_a_dead_one_was(tmp_path: Path, written_down: bool) -> None:
     made = StandIn(tmp_path, standin_holds=True)
     root = Path(__file__).parents[2]
     driver = subprocess.Popen(
@@ -163,6 +167,8 @@ def test_a_new_driver_reads_on_where_a_dead_one_was(tmp_path: Path) -> None:
     pid_file = tmp_path / "home" / "up" / "01" / "runner.json"
     running = recorded(pid_file)
     assert running is not None, "ansible-runner ended with its driver"
+    if not written_down:  # the driver died between the start and this file
+        pid_file.unlink()
     (made.hosts / "go").touch()
     outcome = made.carry_out("up", kubespray.cluster_up(), after=places[-1])
     assert outcome.word is VerdictWord.PASS

@@ -6,7 +6,7 @@ It has no variable for the certificate authority of a mirror: hosts must trust t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,10 +45,13 @@ class KubesprayPlaybook:
     """Extra variables; no secrets: they stand before all others."""
 
 
-def kubespray_files(cluster: ClusterProfile, *, start_up_taint: str = "") -> dict[str, str]:
+def kubespray_files(
+    cluster: ClusterProfile, *, start_up_taint: str = "", removed: Collection[str] = ()
+) -> dict[str, str]:
     """Text of each file that a run gets beside the copy, by its path.
 
     `start_up_taint`: of nodes that come and must prove themselves first, as `key=value:Effect`; empty: none.
+    `removed`: variables that the copy refuses because they are gone.
 
     Raises:
         Refused: the cluster's engine is another one, or cannot do what the profile says.
@@ -56,7 +59,7 @@ def kubespray_files(cluster: ClusterProfile, *, start_up_taint: str = "") -> dic
     bootstrap, engine = section_of(cluster)
     return {
         INVENTORY: _text(_inventory(cluster, bootstrap, start_up_taint)),
-        VARIABLES: _text(_variables(bootstrap, engine) | dict(engine.variables)),
+        VARIABLES: _text(_variables(bootstrap, engine, removed) | dict(engine.variables)),
     }
 
 
@@ -196,7 +199,7 @@ def _ssh_arguments(bootstrap: Bootstrap, jump: str) -> str:
     return " ".join(f"-o {name}={value}" for name, value in options.items())
 
 
-def _variables(bootstrap: Bootstrap, engine: Kubespray) -> dict[str, Any]:
+def _variables(bootstrap: Bootstrap, engine: Kubespray, removed: Collection[str]) -> dict[str, Any]:
     networks, tuning = bootstrap.networks, bootstrap.tuning
     limit = {"containerd_base_runtime_spec_rlimit_nofile": tuning.nofile} if tuning.nofile else {}
     return {
@@ -209,7 +212,7 @@ def _variables(bootstrap: Bootstrap, engine: Kubespray) -> dict[str, Any]:
         "kube_service_addresses": networks.services,
         "cluster_name": networks.domain,
         "dns_domain": networks.domain,
-        **_endpoint(bootstrap),
+        **_endpoint(bootstrap, removed),
         **_mirror(bootstrap),
         **limit,
         "additional_sysctl": [{"name": name, "value": value} for name, value in sorted(tuning.sysctls.items())],
@@ -218,15 +221,19 @@ def _variables(bootstrap: Bootstrap, engine: Kubespray) -> dict[str, Any]:
     }
 
 
-def _endpoint(bootstrap: Bootstrap) -> dict[str, Any]:
+def _endpoint(bootstrap: Bootstrap, removed: Collection[str]) -> dict[str, Any]:
     endpoint = bootstrap.endpoint
     if endpoint is None:
         return {}
-    where = {"address": endpoint.address, "port": endpoint.port}
-    said = {"loadbalancer_apiserver": where, "supplementary_addresses_in_ssl_keys": [endpoint.address]}
+    named = not endpoint.address.replace(".", "").isdigit()
+    if "loadbalancer_apiserver" in removed:
+        said: dict[str, Any] = {"kube_apiserver_endpoint": f"https://{endpoint.address}:{endpoint.port}"}
+    else:
+        said = {"loadbalancer_apiserver": {"address": endpoint.address, "port": endpoint.port}}
+        said |= {"apiserver_loadbalancer_domain_name": endpoint.address} if named else {}
+    said |= {"supplementary_addresses_in_ssl_keys": [endpoint.address]}
     if endpoint.kind == "external":
-        named = not endpoint.address.replace(".", "").isdigit()
-        return said | ({"apiserver_loadbalancer_domain_name": endpoint.address} if named else {})
+        return said
     return {
         **said,
         "kube_vip_enabled": True,

@@ -103,6 +103,12 @@ def test_an_ansible_outside_the_range_is_refused_before_anything_runs(tmp_path: 
     assert caught.value.path == "bootstrap.engine.environment"
 
 
+def test_variables_that_a_copy_no_longer_knows_are_read_from_it(tmp_path: Path) -> None:
+    copy = KubesprayCopy(stand_in(tmp_path / "copy"), Path(ENVIRONMENT))
+    assert copy.removed == {"loadbalancer_apiserver", "apiserver_loadbalancer_domain_name"}
+    assert KubesprayCopy(tmp_path, Path(ENVIRONMENT)).removed == frozenset()
+
+
 def test_what_says_no_range_is_no_kubespray(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is this Kubespray"):
         accepted_ansible(tmp_path)
