@@ -107,7 +107,7 @@ class Ssh(Value):
     python: Annotated[str, Field(pattern=PROGRAM_PATTERN)] = "python3"
     """Interpreter on the hosts, 3.9 or later."""
     at_once: PositiveCount = 50
-    """Connections at the same time."""
+    """Hosts that log in at the same time; in a look all stay connected until it was tried who reaches whom."""
     connect_seconds: PositiveSeconds = 10.0
     """A host that does not answer within is unknown."""
 

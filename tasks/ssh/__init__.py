@@ -1,1 +1,1 @@
-"""Tests of hosts without Kubernetes, by Ansible."""
+"""Hosts over SSH: many looked at side by side, and tests of nodes without Kubernetes by Ansible."""

@@ -92,7 +92,7 @@ def _proxy(name: str, jump: str, user: str, options: list[str]) -> str:
     address, _, port = place.partition(":")
     _check(f"bootstrap.hosts.{name}.jump", jump, USER.fullmatch(login or user) and WORD.fullmatch(address))
     _check(f"bootstrap.hosts.{name}.jump", jump, not address.startswith("-") and (port or "22").isdigit())
-    words = ["exec", "ssh", *options, "-p", port or "22", "-l", login or user, "-W", "[%h]:%p", "--", address]
+    words = ["ssh", *options, "-p", port or "22", "-l", login or user, "-W", "[%h]:%p", "--", address]
     return " ".join(word if word == "[%h]:%p" else shlex.quote(word).replace("%", "%%") for word in words)
 
 
@@ -111,6 +111,8 @@ class Conversation:
         self._errors = bytearray()
         self._reading: asyncio.Task[None] | None = None
         self._bytes = 0
+        self._kept = bytearray(b"\n")
+        """What came and is not dropped yet, from the end of a line on."""
 
     async def open(self) -> None:
         """Connect and start the program; it has said its first word afterwards.
@@ -126,7 +128,6 @@ class Conversation:
                 stderr=asyncio.subprocess.PIPE,
                 env=environment(),
                 start_new_session=True,
-                limit=2 * MOST_BYTES,
             )
         except OSError as error:
             raise LookError(LookFailure.LOST, f"ssh cannot be started here: {error.strerror or error}") from error
@@ -175,14 +176,21 @@ class Conversation:
             if process.stdin is not None:
                 process.stdin.close()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), ENDING_SECONDS)
+            await asyncio.wait_for(self._drained(process), ENDING_SECONDS)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drained(process), ENDING_SECONDS)
         if self._reading is not None:
             self._reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reading
+
+    async def _drained(self, process: asyncio.subprocess.Process) -> None:
+        """Until it has ended: asyncio tells so only when its output was read to the end."""
+        while process.stdout is not None and await process.stdout.read(1 << 16):
+            pass
+        await process.wait()
 
     async def _write(self, data: bytes) -> None:
         stream = self._process.stdin if self._process else None
@@ -201,29 +209,33 @@ class Conversation:
 
     async def _asked(self, request: str, answer: str, more: str) -> Json:
         await self._write(f"{request} {more}\n".encode())
-        begin = f"{self._word} {answer} ".encode()
-        while True:
-            line = await self._line()
-            if line.startswith(begin):
-                break
+        line = await self._line(f"\n{self._word} {answer} ".encode())
         try:
-            told: Any = json.loads(line[len(begin) :])
+            told: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise LookError(LookFailure.UNREADABLE, f"its answer cannot be read: {short(str(error))}") from error
         return as_map(told)
 
-    async def _line(self) -> bytes:
-        stream = self._process.stdout if self._process else None
-        try:
-            line = await stream.readline() if stream is not None else b""
-        except ValueError as error:
-            raise self._flood() from error
-        self._bytes += len(line)
-        if self._bytes > MOST_BYTES:
-            raise self._flood()
-        if not line.endswith(b"\n"):
-            raise await self._ended()
-        return line
+    async def _line(self, begin: bytes) -> bytes:
+        """The rest of the next line that begins so; whatever else is said is dropped as it comes."""
+        kept = self._kept
+        while True:
+            start = kept.find(begin)
+            end = kept.find(b"\n", start + 1) if start >= 0 else -1
+            if end >= 0:
+                line = bytes(kept[start + len(begin) : end])
+                del kept[:end]
+                return line
+            if start < 0:
+                del kept[: max(0, kept.rfind(b"\n"))]
+            stream = self._process.stdout if self._process else None
+            block = await stream.read(1 << 16) if stream is not None else b""
+            if not block:
+                raise await self._ended()
+            self._bytes += len(block)
+            if self._bytes > MOST_BYTES:
+                raise self._flood()
+            kept += block
 
     def _flood(self) -> LookError:
         return LookError(LookFailure.UNREADABLE, f"it said more than {MOST_BYTES >> 20} MiB: nothing of it is taken")

@@ -33,6 +33,7 @@ ORDER = (
     "probe_overhead",
     "fabric_rounds",
     "health_status",
+    "host_look",
     "on_call",
     "warm",
     "in_place",

@@ -125,6 +125,8 @@ class Resolver:
     behind: tuple[str, ...]
     """Those that systemd-resolved asks, where it runs: kubelet then takes these."""
     search: tuple[str, ...]
+    silent: tuple[str, ...] = ()
+    """Servers, of those that are asked, that answered nothing; loopback's are not tried."""
 
 
 @dataclass(frozen=True)

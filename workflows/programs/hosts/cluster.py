@@ -89,7 +89,7 @@ def _membership(root: str, path: str) -> Iterator[Dict[str, str]]:
     if not os.path.lexists(os.path.join(root, path.lstrip("/"))):
         return
     text = read(root, path)
-    server = re.search(r"^\s*(?:- )?server:\s*[\"']?(\S+?)[\"']?\s*$", text, re.MULTILINE)
+    server = re.search(r"(?:^|[\s{,])server:\s*[\"']?([^\s\"',}]+)", text)
     if server is None:
         raise CannotReadError(f"{path} names no server")
     inline = re.search(r"certificate-authority-data:\s*[\"']?([A-Za-z0-9+/=]+)", text)

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from workflows.programs.hosts.items import CannotReadError, listed, read, read_or, tool
 from workflows.programs.hosts.options import Options
@@ -22,6 +22,9 @@ from workflows.programs.hosts.options import Options
 FETCH_SECONDS = 15.0
 """Of one file as a whole; the file that is asked for has some megabytes at most."""
 MOST_FETCHED = 1 << 30
+DNS_PORT, DNS_SECONDS = 53, 3.5
+_QUESTION = b"\x70\x66\x01\x00\x00\x01" + bytes(6) + b"\x09localhost\x00\x00\x01\x00\x01"
+"""Of the name `localhost` for its address (RFC 1035, 4.1): every server answers it by itself, or refuses."""
 _LISTENS, _UNCONNECTED = "0A", "07"
 """States of sockets in /proc/net: TCP's LISTEN, UDP's only one without a peer."""
 _CALLS: Dict[str, Any] = {"tcp": _LISTENS, "tcp6": _LISTENS, "udp": _UNCONNECTED, "udp6": _UNCONNECTED}
@@ -130,7 +133,42 @@ def _sockets(folder: str) -> Iterator[str]:
 def _resolver(root: str) -> Dict[str, List[str]]:
     own = read(root, "/etc/resolv.conf")
     behind = read_or(root, "/run/systemd/resolve/resolv.conf")  # what kubeadm takes where systemd-resolved runs
-    return {"servers": _servers(own), "behind": _servers(behind), "search": _words(own, "search")}
+    servers, known = _servers(own), _servers(behind)
+    outside = [one for one in known or servers if not one.startswith("127.") and ":" not in one]
+    heard = answering(outside)
+    silent = [one for place, one in enumerate(outside) if not heard[place]]
+    return {"servers": servers, "behind": known, "search": _words(own, "search"), "silent": silent}
+
+
+def answering(servers: Sequence[str]) -> List[bool]:
+    """Whether each of them answers a question, whatever it says."""
+    with contextlib.ExitStack() as kept:
+        asked: List[Optional[socket.socket]] = []
+        for server in servers:
+            found = kept.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            try:
+                found.connect((server, DNS_PORT))
+                found.send(_QUESTION)
+                asked.append(found)
+            except OSError:
+                asked.append(None)
+        deadline = time.monotonic() + DNS_SECONDS
+        return [one is not None and _hears(one, deadline) for one in asked]
+
+
+def _hears(asked: socket.socket, deadline: float) -> bool:
+    """Ask again each second: a datagram may get lost."""
+    while (left := deadline - time.monotonic()) > 0:
+        asked.settimeout(min(1.0, left))
+        try:
+            if asked.recv(1 << 16)[:2] == _QUESTION[:2]:
+                return True
+        except socket.timeout:
+            with contextlib.suppress(OSError):
+                asked.send(_QUESTION)
+        except OSError:
+            return False
+    return False
 
 
 def _servers(text: str) -> List[str]:

@@ -27,10 +27,10 @@ def works(asked: Options) -> Dict[str, Callable[[], Any]]:
     """Item -> how it is read."""
     root = asked.root
     found: Dict[str, Callable[[], Any]] = {
-        "hostname": lambda: read_or(root, "/proc/sys/kernel/hostname") or platform.node(),
+        "hostname": platform.node if root == "/" else lambda: read(root, "/proc/sys/kernel/hostname").strip(),
         "machine_id": lambda: _machine_id(root),
         "system": lambda: _system(root),
-        "kernel": lambda: read_or(root, "/proc/sys/kernel/osrelease") or platform.release(),
+        "kernel": platform.release if root == "/" else lambda: read(root, "/proc/sys/kernel/osrelease").strip(),
         "arch": platform.machine,
         "python": platform.python_version,
         "init": lambda: read(root, "/proc/1/comm").strip(),
@@ -86,8 +86,12 @@ def _memory(root: str) -> Dict[str, int]:
     }
     if "MemTotal" not in kib:
         raise CannotReadError("/proc/meminfo does not say how much memory there is")
-    names = {"total_bytes": "MemTotal", "available_bytes": "MemAvailable", "swap_bytes": "SwapTotal"}
-    return {name: kib.get(key, 0) << 10 for name, key in names.items()}
+    swaps = [line.split() for line in read_or(root, "/proc/swaps").splitlines()[1:]]  # file, type, KiB, …
+    return {
+        "total_bytes": kib["MemTotal"] << 10,
+        "available_bytes": kib.get("MemAvailable", 0) << 10,
+        "swap_bytes": sum(int(words[2]) for words in swaps if len(words) > 2) << 10,
+    }
 
 
 def _limits() -> Dict[str, int]:

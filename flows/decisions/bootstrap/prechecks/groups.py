@@ -111,9 +111,20 @@ def _addresses(cluster: Cluster) -> Iterator[Judged]:
             yield unknown("address", view.name, view.facts.addresses.why)
             continue
         fault = _wrong_address(view, [one.address for one in view.facts.addresses], having, owner)
+        fault = fault or _virtual(cluster, view)
         if not fault and view.name in answered:
             fault = f"{view.host.ip} is answered by {answered[view.name]}"
         yield failed("address", view.name, fault) if fault else passed("address", view.name, "its own")
+
+
+def _virtual(cluster: Cluster, view: HostView) -> str:
+    """Whether a host that is no node yet has the virtual address of the API."""
+    endpoint, found = cluster.bootstrap.endpoint, view.facts.addresses
+    if endpoint is None or endpoint.kind != "virtual" or isinstance(found, Unread):
+        return ""
+    has = any(one.address == endpoint.address for one in found)
+    new = cluster.standing(view) != "ours" and view.name not in cluster.begun
+    return f"it has {endpoint.address}, the API's virtual address, already" if has and new else ""
 
 
 def _wrong_address(view: HostView, own: list[str], having: Mapping[str, list[str]], owner: Mapping[str, str]) -> str:

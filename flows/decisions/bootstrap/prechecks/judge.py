@@ -15,6 +15,7 @@ from flows.decisions.bootstrap.prechecks.view import cluster_of
 from flows.decisions.text import first_names
 from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
+from profiles.vocabulary import VerdictWord
 from workflows.model.host_sight import HostSight, HostsSight, LookFailure
 
 SHOWN = 6
@@ -93,7 +94,9 @@ def prechecks(
     judged: list[Judged] = [one for host in cluster.bootstrap.hosts for one in _unseen(host, sight.hosts.get(host))]
     for view in cluster.views.values():
         judged += single(cluster, view)
-    judged += [*grouped(cluster), *devices(cluster), *pairs(cluster)]
+    judged += [*grouped(cluster), *devices(cluster)]
+    astray = {one.host for one in judged if one.check == "address" and one.word is VerdictWord.FAIL}
+    judged += pairs(cluster, astray)
     order = tuple(cluster.bootstrap.hosts)
     return Prechecks(order, gathered(judged, order, forced or {}))
 

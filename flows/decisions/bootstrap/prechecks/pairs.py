@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from flows.decisions.bootstrap.prechecks.findings import Judged, failed, hosts_said, passed, unknown
-from flows.decisions.bootstrap.prechecks.view import Cluster
+from flows.decisions.bootstrap.prechecks.view import Cluster, HostView
 from workflows.model.host_facts import Unread
 from workflows.model.host_sight import PeerReach
 
@@ -16,21 +16,22 @@ ANSWERED_BY = "answered by "
 """Another host has the address: that is a matter of addresses, not of ports."""
 
 
-def pairs(cluster: Cluster) -> Iterator[Judged]:
-    """Ports and packet sizes between all hosts that were looked at."""
+def pairs(cluster: Cluster, astray: Collection[str] = ()) -> Iterator[Judged]:
+    """Ports and packet sizes between all hosts that were looked at, but for those whose addresses are wrong."""
+    views = {name: view for name, view in cluster.views.items() if name not in astray}
     if not cluster.sight.pairs or len(cluster.views) < 2:
         return
     ways = {
         (name, peer): way
-        for name, view in cluster.views.items()
+        for name, view in views.items()
         if not isinstance(view.sight.reach, Unread)
         for peer, way in view.sight.reach.items()
-        if peer in cluster.views
+        if peer in views
     }
-    yield from _judged(cluster, "ports", "", {way: _shut(told) for way, told in ways.items()})
+    yield from _judged(views, "ports", "", {way: _shut(told) for way, told in ways.items()})
     mtu = cluster.bootstrap.networks.mtu
     limit = f"{mtu} bytes" if mtu else "the interfaces' own"
-    yield from _judged(cluster, "mtu", limit, {way: _cut(told) for way, told in ways.items()})
+    yield from _judged(views, "mtu", limit, {way: _cut(told) for way, told in ways.items()})
 
 
 def _shut(way: PeerReach) -> str:
@@ -51,10 +52,10 @@ def _cut(way: PeerReach) -> str:
     return f"{way.mtu} of {way.wanted_mtu} bytes arrive whole" if way.mtu else "no packet arrives"
 
 
-def _judged(cluster: Cluster, check: str, limit: str, faults: Mapping[Way, str]) -> Iterator[Judged]:
+def _judged(views: Mapping[str, HostView], check: str, limit: str, faults: Mapping[Way, str]) -> Iterator[Judged]:
     blamed = blame({way for way, fault in faults.items() if fault})
-    able = [name for name, view in cluster.views.items() if not isinstance(view.sight.reach, Unread)]
-    for name, view in cluster.views.items():
+    able = [name for name, view in views.items() if not isinstance(view.sight.reach, Unread)]
+    for name, view in views.items():
         if isinstance(view.sight.reach, Unread):
             yield unknown(check, name, view.sight.reach.why, limit)
         elif name in blamed:

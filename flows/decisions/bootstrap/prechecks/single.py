@@ -161,12 +161,16 @@ def _names(cluster: Cluster, view: HostView) -> Iterator[Judged]:
     found = view.facts.names
     unread = [f"{name}: {one.why}" for name, one in found.items() if isinstance(one, Unread)]
     missing = [name for name, one in found.items() if one == ()]
-    if missing:
+    resolver = view.facts.resolver
+    silent = () if isinstance(resolver, Unread) else resolver.silent
+    if silent:
+        yield failed("names", view.name, f"name server {', '.join(silent)} does not answer")
+    elif missing:
         yield failed("names", view.name, f"nobody knows {', '.join(missing)}")
     elif unread:
         yield unknown("names", view.name, "; ".join(unread))
-    elif found:
-        yield passed("names", view.name, f"{', '.join(found)} resolve")
+    else:
+        yield passed("names", view.name, f"{', '.join(found)} resolve" if found else "its name servers answer")
 
 
 def _resolver(cluster: Cluster, view: HostView) -> Iterator[Judged]:
@@ -217,7 +221,7 @@ def _leftovers(cluster: Cluster, view: HostView) -> Iterator[Judged]:
         yield passed("foreign-cluster", view.name, "of this one" if standing == "ours" else "of none")
     if isinstance(found, Unread):
         yield unknown("leftovers", view.name, found.why)
-    elif found and standing != "ours" and view.name not in cluster.begun:
+    elif found and standing != "ours" and view.name not in cluster.begun and not cluster.adopted:
         parts = {
             "files": found.files,
             "processes": found.processes,

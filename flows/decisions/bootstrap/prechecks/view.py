@@ -62,13 +62,15 @@ class Cluster:
             return found
         if not found:
             return "none"
+        known = {self.authority_sha256} if self.authority_sha256 else self._authorities()
+        strange = [one for one in found if one.authority_sha256 not in known and not self._is_here(one.server)]
+        if strange or (not self.authority_sha256 and any(not self._is_here(one.server) for one in found)):
+            return "foreign"
         if any(not one.authority_sha256 for one in found):
             return Unread("its configuration names no authority: whose node it is cannot be told")
-        known = {self.authority_sha256} if self.authority_sha256 else self._authorities()
         if not known and self._has_silent_plane():
             return Unread("no control plane told its authority: whose node it is cannot be told")
-        strange = not self.authority_sha256 and any(not self._is_here(one.server) for one in found)
-        return "foreign" if strange or any(one.authority_sha256 not in known for one in found) else "ours"
+        return "foreign" if any(one.authority_sha256 not in known for one in found) else "ours"
 
     def _has_silent_plane(self) -> bool:
         """Whether a control plane of the inventory may have an authority that nobody read."""
@@ -79,7 +81,7 @@ class Cluster:
         """Of control planes in this inventory; an adopted cluster's is what most nodes know."""
         planes = [view.facts for view in self.views.values() if view.host.controls]
         found = {one.authority for one in planes if isinstance(one.authority, str) and one.authority}
-        if found or not isinstance(self.bootstrap.engine, Adopt):
+        if found or not self.adopted:
             return found
         known = [
             one
@@ -92,13 +94,18 @@ class Cluster:
 
     def _is_here(self, server: str) -> bool:
         """Whether a URL of an API leads to this inventory's control planes."""
-        if isinstance(self.bootstrap.engine, Adopt):
+        if self.adopted:
             return True
         place = server.rsplit("//", maxsplit=1)[-1].rstrip("/").rpartition(":")[0]
         planes = [self.bootstrap.hosts[name] for name in self.bootstrap.control_planes]
         own = {word for host in planes for word in (host.ip, host.address)} | {"127.0.0.1", "localhost"}
         endpoint = self.bootstrap.endpoint
         return place in own | ({endpoint.address} if endpoint else set()) | set(self.bootstrap.control_planes)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the cluster was there before us: nothing that lies on its hosts is left over."""
+        return isinstance(self.bootstrap.engine, Adopt)
 
     @property
     def allows_old_cgroups(self) -> bool:

@@ -110,12 +110,16 @@ def test_whose_node_a_host_is_goes_by_authority_and_address() -> None:
     assert outline(alone) == [("foreign-cluster", ("w1",), "unknown"), ("leftovers", ("w1",), "fail")][::-1]
     nameless = judged(sight_of(PROFILE, {**planes, "w1": Defect(items=node_of(OURS, ""))}))
     assert ("foreign-cluster", ("w1",), "unknown") in outline(nameless)
+    stranger = judged(sight_of(PROFILE, {"w1": Defect(items=node_of("https://192.0.2.9:6443", ""))}))
+    assert outline(stranger) == [("foreign-cluster", ("w1",), "fail")]
 
 
 def test_an_adopted_cluster_is_known_by_what_most_of_its_nodes_know() -> None:
     told = profile(engine={"kind": "adopt"})
     nodes = {name: Defect(items=node_of("https://lb.site")) for name in NAMES}
     assert judged(sight_of(told, nodes), told).stopped == ()
+    rancher = Defect(items={"leftovers": {"is": {"files": ["/var/lib/rancher/k3s"]}}})
+    assert judged(sight_of(told, {"w1": rancher}), told).stopped == ()
     mixed = {**nodes, "w4": Defect(items=node_of("https://lb.site", "b" * 64))}
     assert outline(judged(sight_of(told, mixed), told)) == [("foreign-cluster", ("w4",), "fail")]
 

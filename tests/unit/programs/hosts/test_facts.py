@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
+import threading
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +24,7 @@ from workflows.model.host_facts import (
     Unread,
     parse_facts,
 )
-from workflows.programs.hosts import cluster
+from workflows.programs.hosts import cluster, network
 from workflows.programs.hosts.main import facts, serve
 from workflows.programs.hosts.options import Options, from_json
 
@@ -37,7 +39,8 @@ TREE = {
     "proc/77/comm": "kubelet\n",
     "proc/mounts": "cg /sys/fs/cgroup cgroup2 rw 0 0\n"
     "/dev/a / ext4 rw 0 0\n/dev/b /var/lib/kubelet/pods/1/v ext4 rw 0 0\n",
-    "proc/meminfo": "MemTotal: 1024 kB\nMemAvailable: 512 kB\nSwapTotal: 8 kB\n",
+    "proc/meminfo": "MemTotal: 1024 kB\nMemAvailable: 512 kB\n",
+    "proc/swaps": "Filename Type Size Used Priority\n/swap file 8 0 -2\n",
     "proc/net/tcp": "head\n 0: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 0 0 4242 1\n",
     "sys/class/net/cni0/mtu": "1450\n",
     "sys/class/net/eth0/mtu": "9000\n",
@@ -106,6 +109,29 @@ def test_a_host_is_read_from_its_files(root: Path) -> None:
     assert found.files["/nothing"] == ""
     assert len(str(found.files["/etc/os-release"])) == 64
     assert found.sysctls["vm.none"] == Unread("/proc/sys/vm/none: No such file or directory")
+
+
+def test_a_configuration_may_be_written_in_one_line(root: Path) -> None:
+    line = 'clusters: [{name: x, cluster: {server: "https://192.0.2.9:6443", certificate-authority-data: ""}}]'
+    (root / "etc/kubernetes/kubelet.conf").write_text(line)
+    assert known(looked(Options(root=str(root))).memberships)[0].server == "https://192.0.2.9:6443"
+
+
+def test_a_name_server_that_is_dead_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "DNS_SECONDS", 0.3)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as living:
+        living.bind(("127.0.0.1", 0))
+        port = living.getsockname()[1]
+        monkeypatch.setattr(network, "DNS_PORT", port)
+
+        def answer() -> None:
+            question, where = living.recvfrom(512)
+            living.sendto(question[:2] + b"refused", where)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert network.answering(["127.0.0.1", "127.0.0.2"]) == [True, False]
+        thread.join()
 
 
 def test_an_item_that_cannot_be_read_spoils_no_other_one(root: Path) -> None:
