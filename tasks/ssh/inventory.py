@@ -37,15 +37,15 @@ PERSIST_SECONDS = 30
 """A connection waits so long for the next step; all end with Ansible."""
 
 
-class _Text(str):
+class PlainText(str):
     """Text that Ansible takes as it is, braces and all."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes `_Text` with Ansible's own mark for it."""
+    """Writes `PlainText` with Ansible's own mark for it."""
 
 
-_Dumper.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text), style='"'))  # pyright: ignore[reportUnknownMemberType]
+_Dumper.add_representer(PlainText, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text), style='"'))  # pyright: ignore[reportUnknownMemberType]
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,28 @@ def inventory(plan: PreflightPlan, settings: BareMetal, nodes: Mapping[str, str]
         for index, pool in enumerate(plan.pools)
     }
     told: dict[str, Any] = {"all": {"vars": _common(plan, settings, archive), "children": groups}}
+    return written(told)
+
+
+def written(told: Mapping[str, Any]) -> str:
+    """An inventory as YAML; in it `PlainText` is text that is no template."""
     return yaml.dump(told, Dumper=_Dumper, sort_keys=False, width=1000)
+
+
+def plain(value: Any) -> Any:
+    """Plain data in which no text is a template, and digits in quotes stay text (which Ansible's mark undoes)."""
+    if isinstance(value, str):
+        return PlainText(value) if "{" in value else value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
 
 
 def _host(settings: BareMetal, node: str) -> dict[str, Any]:
     host = settings.hosts[node]
-    return {"ansible_host": _Text(host.address), "ansible_port": host.port, "primus_node": _Text(node)}
+    return {"ansible_host": PlainText(host.address), "ansible_port": host.port, "primus_node": PlainText(node)}
 
 
 def _common(plan: PreflightPlan, settings: BareMetal, archive: Archive) -> dict[str, Any]:
@@ -178,25 +194,27 @@ def _common(plan: PreflightPlan, settings: BareMetal, archive: Archive) -> dict[
     )
     own = [word for word in over_ssh.flags.to_argv(flags) if not word.startswith("--folder=")]
     path = settings.private_key_file
-    key = {"ansible_ssh_private_key_file": _Text(str(expanded(path, "bare_metal.private_key_file")))} if path else {}
+    key = (
+        {"ansible_ssh_private_key_file": PlainText(str(expanded(path, "bare_metal.private_key_file")))} if path else {}
+    )
     step = round(STEP_SECONDS + settings.connect_seconds)
     return {
         "ansible_connection": "ssh",
-        "ansible_user": _Text(settings.user),
-        "ansible_ssh_common_args": _Text(shlex.join(ssh_arguments(settings))),
-        "ansible_python_interpreter": _Text(settings.python),
+        "ansible_user": PlainText(settings.user),
+        "ansible_ssh_common_args": PlainText(shlex.join(ssh_arguments(settings))),
+        "ansible_python_interpreter": PlainText(settings.python),
         **key,
-        "primus_python": _Text(settings.python),
-        "primus_parent": _Text(str(folder.parent)),
-        "primus_prefix": _Text(prefix),
-        "primus_archive": _Text(str(archive.path)),
+        "primus_python": PlainText(settings.python),
+        "primus_parent": PlainText(str(folder.parent)),
+        "primus_prefix": PlainText(prefix),
+        "primus_archive": PlainText(str(archive.path)),
         "primus_archive_sha1": archive.sha1,
-        "primus_test": _Text(plan.name),
+        "primus_test": PlainText(plan.name),
         "primus_host_flags": _texts(own),
         "primus_step_seconds": step,
         "primus_probe_seconds": round(host_seconds(plan) + HOST_MARGIN_SECONDS + settings.connect_seconds),
     }
 
 
-def _texts(words: Sequence[str]) -> list[_Text]:
-    return [_Text(word) for word in words]
+def _texts(words: Sequence[str]) -> list[PlainText]:
+    return [PlainText(word) for word in words]

@@ -1,9 +1,8 @@
 """Nodes without Kubernetes are tested by SSH: Ansible copies the programs, runs the probe, and brings its report back.
 
-It runs in a process of its own (`ansible_child`), with its own configuration and next to nothing of our environment: a
-crash, a hang or a kill of it leaves nodes unknown and us alive; a kill of us ends it, too. On a host everything lies in
-one folder of the user who logs in; it is removed at the end, or by the next test where none could do it. What runs
-there ends by itself: the host limits it.
+It runs in a process of its own (`tasks.ssh.ansible`): a crash, a hang or a kill of it leaves nodes unknown and us
+alive; a kill of us ends it, too. On a host everything lies in one folder of the user who logs in; it is removed at the
+end, or by the next test where none could do it. What runs there ends by itself: the host limits it.
 
 From what Ansible says of its tasks follows what each node reported, or why it reported nothing. Any text may come from
 a host: what cannot be read is a reason, never an error.
@@ -13,28 +12,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hashlib
-import importlib.util
 import json
 import math
-import os
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from profiles.admission import BareMetal
 from profiles.errors import Unavailable
 from tasks.embedded.engine.json_values import as_map
 from tasks.programs_archive import programs_archive
-from tasks.ssh.inventory import PERSIST_SECONDS, Archive, aim, inventory, whole_seconds
+from tasks.ssh.ansible import TaskEnd, ansible, environment, event_of, lines, missing_program, said_of, short, write_run
+from tasks.ssh.inventory import Archive, aim, inventory, whole_seconds
 from workflows.model.node_results import NodeResult
 from workflows.node_tests.preflight import PreflightPlan
 from workflows.programs.probes.run import unpack_answers
@@ -45,19 +36,9 @@ _NO_CONNECTION = "over ssh:"
 """Ends what Ansible says of an unreachable host, before what ssh says."""
 MOST_REPORT_BYTES = 1 << 20
 """A report is some kilobytes; nobody unpacks what else a host may send."""
-SAID_CHARACTERS = 300
 _UNHEARD = "Broken pipe"
 """Ansible wrote to an ssh that was ending: it takes that for the reason, and what ssh said is lost."""
-_NO_WORD = "non-zero return code"
-"""What `command` says of a program that failed; the code stands beside it."""
-_ENDINGS = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
-
-CHILD = "tasks.ssh.ansible_child"
 PLAYBOOK = Path(__file__).with_name("preflight_playbook.yaml")
-KEPT_OF_OURS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "KRB5CCNAME")
-"""Of our environment: it is written down beside the run, and holds tokens otherwise."""
-ENDING_SECONDS = 20.0
-"""For Ansible to end when it is told to: twice what `ansible_child` takes at most."""
 RUNNING = "Running"
 
 
@@ -85,36 +66,6 @@ def run_over_ssh(
     unknown = {node: NodeResult(node, why=reason) for node, reason in found.unknown.items()}
     told = {**silent, **reader.told, **unknown}
     return [told[node] for node in plan.nodes]
-
-
-def missing_program() -> str:
-    """Why no node can be tested by SSH from here; "" where one can."""
-    missing = [name for name in ("ansible_runner", "ansible") if importlib.util.find_spec(name) is None]
-    if missing:
-        return "ansible-core and ansible-runner are not installed beside primus: install them into its environment"
-    return "" if shutil.which("ssh") else "there is no ssh here: install OpenSSH's client"
-
-
-def environment(folder: Path, settings: BareMetal) -> dict[str, str]:
-    """Ansible's own: no configuration of the machine's is taken over but that of ssh."""
-    kept = {name: os.environ[name] for name in KEPT_OF_OURS if name in os.environ}
-    programs = str(Path(sys.executable).parent)
-    return {
-        **kept,
-        "PATH": f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}",
-        "LC_ALL": "C.UTF-8",
-        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
-        "ANSIBLE_HOME": str(folder / "ansible"),
-        "ANSIBLE_FORKS": str(settings.at_once),
-        "ANSIBLE_TIMEOUT": str(max(1, round(settings.connect_seconds))),
-        "ANSIBLE_HOST_KEY_CHECKING": "True",
-        "ANSIBLE_PIPELINING": "True",
-        "ANSIBLE_SSH_ARGS": f"-C -o ControlMaster=auto -o ControlPersist={PERSIST_SECONDS}s",
-        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "control"),
-        "ANSIBLE_NO_TARGET_SYSLOG": "True",
-        "ANSIBLE_RETRY_FILES_ENABLED": "False",
-        "ANSIBLE_NOCOLOR": "1",
-    }
 
 
 def _ask(
@@ -145,105 +96,17 @@ def _follow(
     """Run Ansible and take in what it says; returns why hosts without a report have none."""
     with tempfile.TemporaryDirectory(prefix="primus-ssh-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        _write(folder, hosts)
+        write_run(folder, hosts, {PLAYBOOK.name: PLAYBOOK.read_bytes()})
+        own = environment(folder, settings.at_once, settings.connect_seconds)
         last = ""
-        with _ansible(folder, settings, limit_seconds) as (process, late):
-            for line in _lines(process):
+        with ansible(folder, PLAYBOOK.name, own, limit_seconds) as (process, late):
+            for line in lines(process):
                 event = event_of(line)
                 last = last if event or not line.strip() or line.startswith("{") else line
                 if event and reader.take(event):
                     tell(RUNNING, sum(bool(item.at) for item in reader.told.values()))
             code = process.wait()
     return f"time was up after {limit_seconds:g} s" if late.is_set() else f"Ansible ended with {code}: {short(last)}"
-
-
-def _write(folder: Path, hosts: str) -> None:
-    """The folder that ansible-runner reads; only we can look into it."""
-    for name in ("inventory", "project", "env", "control"):
-        (folder / name).mkdir(mode=0o700)
-    (folder / "inventory" / "hosts.yaml").write_text(hosts, encoding="utf-8")
-    (folder / "project" / PLAYBOOK.name).write_bytes(PLAYBOOK.read_bytes())
-    (folder / "env" / "settings").write_text("suppress_env_files: true\n", encoding="utf-8")
-    (folder / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _ansible(
-    folder: Path, settings: BareMetal, limit_seconds: float
-) -> Generator[tuple[subprocess.Popen[str], threading.Event]]:
-    """Ansible as a process; it and what it started here has ended afterwards. The event: its time was up."""
-    words = ["run", str(folder), "--playbook", PLAYBOOK.name, "--json"]
-    late = threading.Event()
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-m", CHILD, str(os.getpid()), *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment(folder, settings),
-        cwd=folder,
-        start_new_session=True,
-    )
-
-    def end() -> None:
-        late.set()
-        _end(process)
-
-    timer = threading.Timer(limit_seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield process, late
-    finally:
-        timer.cancel()
-        _end(process)
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End Ansible; at the request it takes everything along."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _lines(process: subprocess.Popen[str]) -> Generator[str]:
-    stream: IO[str] | None = process.stdout
-    if stream is not None:
-        yield from stream
-
-
-@dataclass(frozen=True)
-class TaskEnd:
-    """How one task ended on one host."""
-
-    task: str
-    host: str
-    """Its name in the inventory."""
-    ending: str
-    """`ok`, `failed`, `unreachable`."""
-    result: Mapping[str, Any]
-
-
-def event_of(line: str) -> TaskEnd | None:
-    """The end of a task in a line of ansible-runner's output; None: the line is about something else."""
-    try:
-        told: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    found = as_map(told)
-    ending = _ENDINGS.get(str(found.get("event", "")))
-    data = as_map(found.get("event_data"))
-    if ending is None or not data.get("host"):
-        return None
-    return TaskEnd(str(data.get("task", "")), str(data["host"]), ending, as_map(data.get("res")))
 
 
 class HostResults:
@@ -265,7 +128,7 @@ class HostResults:
         if node is None or node in self.told or event.task == REMOVAL:
             return False
         if event.ending == "ok" and event.task != REPORT:
-            self._printed[node] = _said(event.result) if event.task == PROBE else ""
+            self._printed[node] = said_of(event.result) if event.task == PROBE else ""
             return False
         if node not in self.again and _is_unheard(event):
             self.again.add(node)
@@ -274,7 +137,7 @@ class HostResults:
         return True
 
     def _why(self, node: str, event: TaskEnd) -> str:
-        said = _said(event.result)
+        said = said_of(event.result)
         if event.ending == "unreachable":
             host = self._settings.hosts[node]
             where = f"{host.address} port {host.port}"
@@ -290,7 +153,7 @@ class HostResults:
 
 
 def _is_unheard(event: TaskEnd) -> bool:
-    return (event.task, event.ending) == (FOLDER, "unreachable") and _UNHEARD in _said(event.result)
+    return (event.task, event.ending) == (FOLDER, "unreachable") and _UNHEARD in said_of(event.result)
 
 
 def report_of(node: str, text: str) -> NodeResult:
@@ -315,18 +178,6 @@ def _told(node: str, event: TaskEnd) -> NodeResult:
     except (binascii.Error, ValueError) as error:
         return NodeResult(node, why=f"its report cannot be read: {error}")
     return report_of(node, text)
-
-
-def short(text: str) -> str:
-    """The end of what was said, in one line."""
-    said = " ".join(text.split())
-    return said if len(said) <= SAID_CHARACTERS else f"… {said[-SAID_CHARACTERS:]}"
-
-
-def _said(result: Mapping[str, Any]) -> str:
-    """All that a result says, the most significant last."""
-    names = ("stdout", "module_stdout", "msg", "module_stderr", "stderr")
-    return "\n".join(str(result[name]) for name in names if result.get(name) and result[name] != _NO_WORD)
 
 
 def _unreachable(said: str, where: str, settings: BareMetal) -> str:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.admission import BareMetal
-from tasks.ssh.probe import SAID_CHARACTERS, HostResults, TaskEnd, event_of, report_of, short
+from tasks.ssh.ansible import SAID_CHARACTERS, TaskEnd, event_of, short
+from tasks.ssh.probe import HostResults, report_of
 from tests.support.builders.damaged import damaged, reaches
 from tests.support.cases.rows import rows
 from workflows.model.node_results import NodeResult

@@ -15,8 +15,9 @@ from profiles.errors import ProfileError
 from profiles.loading.load import load_hardware
 from tasks.ssh import inventory as ssh_inventory
 from tasks.ssh import probe as ssh_probe
+from tasks.ssh.ansible import TaskEnd, environment
 from tasks.ssh.inventory import Archive, aim, inventory, ssh_arguments, storage_folders, whole_seconds
-from tasks.ssh.probe import HostResults, TaskEnd
+from tasks.ssh.probe import HostResults
 from tests.support.cases.rows import rows
 from tests.support.fakes.launcher_matrix import CHECKS, NODES, cluster_of, plan, suite
 from workflows.model.node_results import NodeResult
@@ -144,7 +145,7 @@ def test_ansible_sees_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("PRIMUS_TOKEN", "a-token")
     monkeypatch.setenv("PRIMUS_LEDGER_URL", "postgresql://u:password@h/d")
     monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "False")
-    told = ssh_probe.environment(tmp_path, section())
+    told = environment(tmp_path, 32, 10.0)
     assert not {"a-token", "postgresql://u:password@h/d"} & set(told.values())
     assert (told["ANSIBLE_HOST_KEY_CHECKING"], told["ANSIBLE_FORKS"]) == ("True", "32")
 

@@ -1,0 +1,77 @@
+"""The steps of the engine `kubeadm`, from inventory and release alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from profiles.bootstrap.release import ReleaseProfile
+from profiles.cluster import ClusterProfile
+from workflows.bootstrap import kubeadm_documents
+from workflows.bootstrap.host_state import fingerprint, host_state, sections
+from workflows.model.bootstrap import Stage, Step
+
+
+def steps_of(cluster: ClusterProfile, release: ReleaseProfile, authority: str = "") -> tuple[Step, ...]:
+    """Every step, each behind those that it comes after.
+
+    A host is checked before anything is done to it. Control planes come one after the other, since each joins those
+    that are there; workers join once the first control plane serves.
+
+    Args:
+        cluster: with its section `bootstrap`, whose engine is kubeadm.
+        release: which files and images.
+        authority: content of the mirror's `ca_file`, PEM; "": none.
+
+    Raises:
+        ProfileError: the release does not say a file's digest.
+    """
+    bootstrap, _ = sections(cluster)
+    planes, workers = bootstrap.control_planes, bootstrap.workers
+    steps = [_check(name) for name in bootstrap.hosts]
+    steps += [_host(cluster, release, name, authority) for name in bootstrap.hosts]
+    for before, name in zip(("", *planes), planes, strict=False):
+        after = (f"{Stage.HOSTS}/{name}", *([f"{Stage.CONTROL_PLANE}/{before}"] if before else []))
+        first = "begins the cluster" if not before else "joins the control plane"
+        wanted = fingerprint([_node(cluster, release, name), kubeadm_documents.cluster_configuration(cluster, "")])
+        steps.append(Step(Stage.CONTROL_PLANE, name, wanted, f"{first} with {_version(release)}", after, alone=True))
+    for name in workers:
+        after = (f"{Stage.HOSTS}/{name}", f"{Stage.CONTROL_PLANE}/{planes[0]}")
+        wanted = fingerprint(_node(cluster, release, name))
+        steps.append(Step(Stage.WORKERS, name, wanted, f"joins as a worker with {_version(release)}", after))
+    steps += _network(cluster)
+    return tuple(steps)
+
+
+def _check(name: str) -> Step:
+    return Step(Stage.PRECHECKS, name, "", "is fit to become a node")
+
+
+def _host(cluster: ClusterProfile, release: ReleaseProfile, name: str, authority: str) -> Step:
+    state = host_state(cluster, release, name, authority)
+    what = f"gets {len(state.files)} files, {len(state.downloads)} programs and {len(state.images)} images"
+    return Step(Stage.HOSTS, name, state.fingerprint, what, (f"{Stage.PRECHECKS}/{name}",))
+
+
+def _network(cluster: ClusterProfile) -> list[Step]:
+    """All hosts know all others: one more host is another step for each."""
+    bootstrap, engine = sections(cluster)
+    if engine.network == "none":
+        return []
+    made = {name: Stage.CONTROL_PLANE if host.controls else Stage.WORKERS for name, host in bootstrap.hosts.items()}
+    whole = {name: host.ip for name, host in bootstrap.hosts.items()}
+    wanted = fingerprint([bootstrap.networks.model_dump(), whole])
+    summary = "reaches the pods of all other nodes"
+    return [Step(Stage.NETWORK, name, wanted, summary, (f"{stage}/{name}",)) for name, stage in made.items()]
+
+
+def _node(cluster: ClusterProfile, release: ReleaseProfile, name: str) -> Mapping[str, object]:
+    return {
+        "version": release.version,
+        "registration": kubeadm_documents.registration(cluster, name),
+        "labels": kubeadm_documents.node_labels(cluster, name),
+        "taints": kubeadm_documents.taints(cluster, name),
+    }
+
+
+def _version(release: ReleaseProfile) -> str:
+    return f"Kubernetes {release.version}"

@@ -1,0 +1,293 @@
+"""Whether the steps of the engine `kubeadm` hold now: from facts of hosts and from what control planes see. Pure.
+
+What could not be seen is unknown, never held. A fault that was seen is told although other things are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from profiles.bootstrap.release import ReleaseProfile
+from profiles.cluster import ClusterProfile
+from profiles.vocabulary import VerdictWord
+from workflows.bootstrap import kubeadm_documents, pod_network
+from workflows.bootstrap.control_sight import ControlSight, PlaneSight
+from workflows.bootstrap.host_state import HostState, host_state, sections
+from workflows.bootstrap.pod_network import NodeRange
+from workflows.model.bootstrap import Stage, Step, StepProof
+from workflows.model.host_facts import HostFacts, Unread
+from workflows.model.manifest import Json, items, part
+
+STATIC_PODS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+"""What kubeadm runs on each control plane, as pods called `<name>-<node>`."""
+KUBERNETES = ("kubeadm", "kubectl", "kubelet")
+"""Programs that only an upgrade changes on a node."""
+SHOWN = 4
+UNREACHED = "its host was not looked at"
+_NOTHING: Json = {}
+
+
+def kubeadm_proofs(
+    steps: Iterable[Step],
+    cluster: ClusterProfile,
+    release: ReleaseProfile,
+    facts: Mapping[str, HostFacts | Unread],
+    sight: ControlSight,
+    authority: str = "",
+) -> dict[str, StepProof]:
+    """The proof of each step of the stages hosts, control-plane, workers and network, by its id.
+
+    Args:
+        steps: of a plan; those of other stages are left out.
+        cluster: with its section `bootstrap`.
+        release: which files and images.
+        facts: of each host that was looked at, asked for what `questions` names.
+        sight: what its control planes see.
+        authority: content of the mirror's `ca_file`, PEM; "": none.
+    """
+    found: dict[str, StepProof] = {}
+    for step in steps:
+        own = facts.get(step.subject, Unread(UNREACHED))
+        match step.stage:
+            case Stage.HOSTS:
+                found[step.id] = host_proof(host_state(cluster, release, step.subject, authority), own, release)
+            case Stage.CONTROL_PLANE:
+                found[step.id] = control_plane_proof(cluster, release, step.subject, sight)
+            case Stage.WORKERS:
+                found[step.id] = node_proof(cluster, release, step.subject, sight)
+            case Stage.NETWORK:
+                found[step.id] = network_proof(cluster, step.subject, own, sight)
+            case _:
+                continue
+    return found
+
+
+def questions(cluster: ClusterProfile, release: ReleaseProfile, name: str) -> dict[str, tuple[str, ...]]:
+    """What a host must be asked for these proofs: `files`, `sysctls` and `units`; its images too."""
+    state = host_state(cluster, release, name)
+    return {
+        "files": (*state.digests, pod_network.CONFLIST, pod_network.ROUTES),
+        "sysctls": tuple(key.lstrip("-") for key in state.sysctls),
+        "units": (*state.units, "kubelet.service", pod_network.TIMER),
+    }
+
+
+def host_proof(state: HostState, facts: HostFacts | Unread, release: ReleaseProfile) -> StepProof:
+    """Whether a host is what it is to be: files by their digests, units, kernel parameters, images."""
+    if isinstance(facts, Unread):
+        return StepProof(VerdictWord.UNKNOWN, facts.why)
+    unread: list[str] = []
+    differ = [
+        path for path, digest in state.digests.items() if _differs(facts.files.get(path, Unread()), digest, unread)
+    ]
+    programs = [item.name for item in state.downloads if item.target in differ]
+    running = facts.versions.get("kubelet", Unread())
+    if programs and set(programs) <= set(KUBERNETES) and running not in ("", release.version):
+        said = f"it runs Kubernetes {running}" if isinstance(running, str) else "it runs another Kubernetes"
+        return StepProof(VerdictWord.FAIL, f"{said}, the release is {release.version}: upgrade it")
+    wrong = [f"{_named(differ)} differ{'s'[: len(differ) == 1]} from what is wanted"] if differ else []
+    wrong += _units(state.units, facts, unread)
+    for key, value in state.sysctls.items():
+        name = key.lstrip("-")
+        told = facts.sysctls.get(name, Unread())
+        if isinstance(told, Unread):
+            unread += [] if key.startswith("-") else [f"{name}: {told.why}"]
+        elif told.split() != value.split():
+            wrong.append(f"{name} is {told}, wanted is {value}")
+    wrong += _images(state, facts, unread)
+    return _judged(wrong, unread, f"{len(state.digests)} files, {len(state.units)} units as wanted")
+
+
+def control_plane_proof(cluster: ClusterProfile, release: ReleaseProfile, name: str, sight: ControlSight) -> StepProof:
+    """Whether an API server and a healthy member of etcd live there, of the right version, behind the endpoint."""
+    if name in sight.unseen or name not in sight.planes:
+        return StepProof(VerdictWord.UNKNOWN, sight.unseen.get(name, UNREACHED))
+    plane = sight.planes[name]
+    if not plane.there:
+        return StepProof(VerdictWord.FAIL, "there is no control plane on it")
+    wrong = [f"its API server: {plane.own}"] if plane.own else []
+    wrong += (
+        [f"the API through {kubeadm_documents.server_of(sections(cluster)[0])}: {plane.endpoint}"]
+        if plane.endpoint
+        else []
+    )
+    unread: list[str] = []
+    if not plane.own:
+        wrong += _member(name, plane, unread)
+        wrong += _static_pods(release, name, plane, unread)
+        wrong += _node(cluster, release, name, plane.nodes, unread)
+    return _judged(wrong, unread, f"API and etcd serve, {len(plane.members or ())} members")
+
+
+def node_proof(cluster: ClusterProfile, release: ReleaseProfile, name: str, sight: ControlSight) -> StepProof:
+    """Whether it is a ready node of the right version, with its labels and taints."""
+    best, unread = sight.best, list[str]()
+    if best is None:
+        return StepProof(VerdictWord.UNKNOWN, _nobody(sight))
+    wrong = _node(cluster, release, name, best.nodes, unread)
+    if not wrong and not unread and best.nodes is not None:
+        wrong += _ready(_find(best.nodes, name), sections(cluster)[1].network == "none")
+    return _judged(wrong, unread, f"ready, Kubernetes {release.version}")
+
+
+def network_proof(cluster: ClusterProfile, name: str, facts: HostFacts | Unread, sight: ControlSight) -> StepProof:
+    """Whether the node has its range and the routes to all others, kept, and is ready."""
+    if isinstance(facts, Unread):
+        return StepProof(VerdictWord.UNKNOWN, facts.why)
+    nodes = sight.nodes
+    if nodes is None:
+        return StepProof(VerdictWord.UNKNOWN, _nobody(sight))
+    ranges = node_ranges(nodes.values())
+    files = pod_network.node_files(sections(cluster)[0].networks, ranges, name)
+    if not files:
+        return StepProof(
+            VerdictWord.FAIL,
+            "the control plane has given it no range of pods" if name in nodes else "it has not joined",
+        )
+    unread: list[str] = []
+    wrong = [
+        f"{file.path} is not what {len(ranges)} nodes make of it"
+        for file in files
+        if _differs(facts.files.get(file.path, Unread()), file.sha256, unread)
+    ]
+    wrong += _units([pod_network.TIMER], facts, unread)
+    if isinstance(facts.routes, Unread):
+        unread.append(f"routes: {facts.routes.why}")
+    else:
+        there = {(route.network, route.gateway) for route in facts.routes}
+        lacking = [one for one in ranges if one.node != name and one.range and (one.range, one.address) not in there]
+        wrong += [f"no route to the pods of {_named([one.node for one in lacking])}"] if lacking else []
+    wrong += _ready(nodes[name], False)
+    return _judged(wrong, unread, f"routes to {len(ranges) - 1} other nodes")
+
+
+def node_ranges(nodes: Iterable[Json]) -> list[NodeRange]:
+    """Which pods each node has, from the objects of nodes."""
+    return [
+        NodeRange(
+            str(part(node, "metadata").get("name", "")),
+            next(
+                (
+                    str(one.get("address"))
+                    for one in items(node, "status", "addresses")
+                    if one.get("type") == "InternalIP"
+                ),
+                "",
+            ),
+            str(part(node, "spec").get("podCIDR", "")),
+        )
+        for node in nodes
+    ]
+
+
+def _judged(wrong: list[str], unread: list[str], well: str) -> StepProof:
+    if wrong:
+        return StepProof(VerdictWord.FAIL, _named(wrong, "; "))
+    return StepProof(VerdictWord.UNKNOWN, _named(unread, "; ")) if unread else StepProof(VerdictWord.PASS, well)
+
+
+def _differs(told: str | Unread, wanted: str, unread: list[str]) -> bool:
+    if isinstance(told, Unread):
+        unread.append(told.why)
+        return False
+    return told != wanted
+
+
+def _units(names: Iterable[str], facts: HostFacts, unread: list[str]) -> list[str]:
+    wrong: list[str] = []
+    for name in names:
+        told = facts.units.get(name, Unread())
+        if isinstance(told, Unread):
+            unread.append(f"{name}: {told.why}")
+        elif told.active != "active":
+            wrong.append(f"{name} is {told.active if told.loaded == 'loaded' else told.loaded}")
+        elif told.enabled != "enabled":
+            wrong.append(f"{name} is not begun at boot: {told.enabled or 'no file'}")
+    return wrong
+
+
+def _images(state: HostState, facts: HostFacts, unread: list[str]) -> list[str]:
+    if isinstance(facts.images, Unread):
+        unread.append(f"images: {facts.images.why}")
+        return []
+    there = {image.name: image.digest for image in facts.images}
+    lacking = [name for name, digest in state.images.items() if name not in there or digest not in ("", there[name])]
+    return [f"without the image {_named(lacking)}"] if lacking else []
+
+
+def _member(name: str, plane: PlaneSight, unread: list[str]) -> list[str]:
+    if plane.members is None:
+        unread.append("etcd does not say who its members are")
+        return []
+    own = next((member for member in plane.members if member.name == name), None)
+    if own is None:
+        return ["it is no member of etcd"]
+    if own.learner:
+        return ["its member of etcd still learns"]
+    return [f"its member of etcd: {own.why}"] if own.why else []
+
+
+def _static_pods(release: ReleaseProfile, name: str, plane: PlaneSight, unread: list[str]) -> list[str]:
+    if plane.pods is None:
+        unread.append("its API server does not say which pods there are")
+        return []
+    wanted = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in release.images}
+    pods = {str(part(pod, "metadata").get("name")): pod for pod in plane.pods}
+    wrong: list[str] = []
+    for program in STATIC_PODS:
+        pod = pods.get(f"{program}-{name}")
+        running = str(next(iter(items(pod, "spec", "containers")), _NOTHING).get("image", "")) if pod else ""
+        if not running:
+            wrong.append(f"{program} does not run there")
+        elif program in wanted and running.partition("@")[0] != wanted[program]:
+            wrong.append(f"{program} runs {running}, the release has {wanted[program]}: upgrade it")
+    return wrong
+
+
+def _node(
+    cluster: ClusterProfile, release: ReleaseProfile, name: str, nodes: Iterable[Json] | None, unread: list[str]
+) -> list[str]:
+    """What is wrong with the object of a node, but whether it is ready."""
+    if nodes is None:
+        unread.append("the API does not say which nodes there are")
+        return []
+    node = _find(nodes, name)
+    if not node:
+        return ["it has not joined: there is no node of its name"]
+    version = str(part(node, "status", "nodeInfo").get("kubeletVersion", ""))
+    if version != f"v{release.version}":
+        return [f"its kubelet is {version or 'of no version'}, the release is v{release.version}: upgrade it"]
+    marks = part(node, "metadata", "labels")
+    wanted = kubeadm_documents.node_labels(cluster, name)
+    lacking = [f"{key}={value}" for key, value in wanted.items() if marks.get(key) != value]
+    there = [(one.get("key"), one.get("value") or "", one.get("effect")) for one in items(node, "spec", "taints")]
+    entries = {text: kubeadm_documents.taint_entry(text) for text in kubeadm_documents.taints(cluster, name)}
+    bare = [text for text, one in entries.items() if (one["key"], one.get("value", ""), one["effect"]) not in there]
+    wrong = [f"it lacks the label {_named(lacking)}"] if lacking else []
+    return wrong + ([f"it lacks the taint {_named(bare)}"] if bare else [])
+
+
+def _find(nodes: Iterable[Json], name: str) -> Json:
+    return next((node for node in nodes if part(node, "metadata").get("name") == name), _NOTHING)
+
+
+def _ready(node: Json, without_network: bool) -> list[str]:
+    """Why a node is not ready; `without_network`: that pods have no network yet is no reason."""
+    found = next((one for one in items(node, "status", "conditions") if one.get("type") == "Ready"), _NOTHING)
+    if found.get("status") == "True":
+        return []
+    message = str(found.get("message") or found.get("reason") or "its kubelet tells nothing")
+    if without_network and "cni plugin not initialized" in message:
+        return []
+    return [f"it is not ready: {message}"]
+
+
+def _nobody(sight: ControlSight) -> str:
+    told = [f"{name}: {why}" for name, why in sight.unseen.items()]
+    told += [f"{name}: {plane.own}" for name, plane in sight.planes.items() if plane.there and plane.own]
+    return "; ".join(["no control plane can be asked", *told[:SHOWN]])
+
+
+def _named(words: list[str], between: str = ", ") -> str:
+    more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+    return between.join(words[:SHOWN]) + more

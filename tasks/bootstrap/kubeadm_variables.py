@@ -1,0 +1,188 @@
+"""What the plays of the engine `kubeadm` are given: plain data, of which nothing is a template or secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import workflows
+from profiles.bootstrap.inventory import Bootstrap, Mirror
+from profiles.bootstrap.release import ReleaseProfile
+from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError
+from tasks.settings import expanded
+from workflows.bootstrap import container_runtime, kubeadm_documents, leaving, pod_network, tuning, virtual_address
+from workflows.bootstrap.host_file import STATE
+from workflows.bootstrap.host_state import Download, HostState, host_state, sections
+from workflows.labels import STARTUP_TAINT
+
+DOCUMENT = "/run/primus-flows-kubeadm.yaml"
+"""What kubeadm reads; in memory, for root alone, for as long as it runs."""
+SNAPSHOTS_KEPT = 5
+NODE_SECONDS = 60
+"""For a node that joined to make itself known and get its range."""
+_ARCHIVES = f"{STATE}/archives"
+_SECRETS = "kubectl --kubeconfig=/etc/kubernetes/admin.conf --namespace=kube-system"
+_FORGET = f"""owner=$({_SECRETS} get secret kubeadm-certs --ignore-not-found \\
+  --output='jsonpath={{.metadata.ownerReferences[*].name}}')
+exec {_SECRETS} delete secret kubeadm-certs $owner --ignore-not-found
+"""
+"""Takes back the certificates, and the token by whose end kubeadm would have them removed after two hours."""
+_PROGRAMS = Path(str(workflows.__file__)).parent / "programs" / "hosts"
+
+
+def common_variables(cluster: ClusterProfile, release: ReleaseProfile, check: bool) -> dict[str, object]:
+    """Of all hosts.
+
+    Raises:
+        ProfileError: the mirror is nowhere.
+    """
+    bootstrap, engine = sections(cluster)
+    sources, places = _copies(bootstrap, release)
+    return {
+        "primus_python": bootstrap.ssh.python,
+        "primus_put": program("put"),
+        "primus_plane": program("plane"),
+        "primus_check": check,
+        "primus_check_flags": ["--check"] if check else [],
+        "primus_version": f"v{release.version}",
+        "primus_mark": leaving.MARK,
+        "primus_document": DOCUMENT,
+        "primus_kubeadm": _kubeadm(f"v{release.version}"),
+        "primus_forget": _FORGET,
+        "primus_token_minutes": kubeadm_documents.TOKEN_MINUTES,
+        "primus_startup_taint": STARTUP_TAINT,
+        "primus_snapshots": SNAPSHOTS_KEPT,
+        "primus_node_seconds": NODE_SECONDS,
+        "primus_server": kubeadm_documents.server_of(bootstrap),
+        "primus_joins_control": False,
+        "primus_ignored": list(engine.ignore_preflight),
+        "primus_sweep": leaving.SWEEP,
+        "primus_farewell": leaving.FAREWELL,
+        "primus_routed": engine.network == "routed-bridge",
+        "primus_conflist": {
+            "path": pod_network.CONFLIST,
+            "content": pod_network.conflist(bootstrap.networks).content,
+        },
+        "primus_routes": pod_network.ROUTES,
+        "primus_archives": _ARCHIVES,
+        "primus_sources": sources,
+        "primus_places": places,
+    }
+
+
+def host_variables(cluster: ClusterProfile, release: ReleaseProfile, name: str) -> dict[str, object]:
+    """Of one host.
+
+    Raises:
+        ProfileError: the mirror is nowhere, or the release lacks a digest.
+    """
+    bootstrap, _ = sections(cluster)
+    host, authority = bootstrap.hosts[name], authority_of(bootstrap.mirror)
+    state = host_state(cluster, release, name, authority)
+    links = {} if "cni-plugins" in release.files else {container_runtime.PLUGINS: container_runtime.PLUGIN_FOLDERS}
+    fetched = {"authority": authority}
+    return {
+        "primus_settings": {
+            "modules": state.modules,
+            "files": [{"path": file.path, "content": file.content, "mode": file.mode} for file in state.files],
+            "sysctls": state.sysctls,
+            "links": links,
+        },
+        "primus_programs": {"downloads": _items(bootstrap.mirror, state.downloads), **fetched},
+        "primus_images": {"images": state.images, "archives": _items(bootstrap.mirror, state.archives), **fetched},
+        "primus_units": _units(state),
+        "primus_controls": host.controls,
+        "primus_own_server": f"{host.ip}:{kubeadm_documents.port_of(bootstrap)}",
+        "primus_init": kubeadm_documents.init_documents(cluster, release.version, name),
+        "primus_join": kubeadm_documents.join_document(cluster, name),
+        "primus_certificates": kubeadm_documents.certificates_documents(cluster, release.version, name),
+        "primus_labels": [f"{key}={value}" for key, value in kubeadm_documents.node_labels(cluster, name).items()],
+        "primus_taints": list(kubeadm_documents.taints(cluster, name)),
+        "primus_own": leaving.own_paths(state),
+    }
+
+
+def _kubeadm(version: str) -> str:
+    """A script that runs kubeadm and writes down that it came through: whoever started it may be dead by then."""
+    done = f"mkdir -p {STATE} && echo {version} > {leaving.MARK}"
+    return f'"$0" "$@"; code=$?; rm -f {DOCUMENT}; [ $code -ne 0 ] || {{ {done}; }}; exit $code'
+
+
+def authority_of(mirror: Mirror) -> str:
+    """Certificates that vouch for the mirror, PEM; "": none.
+
+    Raises:
+        ProfileError: the file cannot be read.
+    """
+    if not mirror.ca_file:
+        return ""
+    path = expanded(mirror.ca_file, "bootstrap.mirror.ca_file")
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ProfileError("bootstrap.mirror.ca_file", f"cannot be read: {error}") from error
+
+
+def program(name: str) -> str:
+    """Source of a program that is sent to hosts as it is."""
+    return (_PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
+
+
+def _items(mirror: Mirror, downloads: Sequence[Download]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": item.name,
+            "url": f"{mirror.files_url.rstrip('/')}/{item.path}" if mirror.files_url else "",
+            "sha256": item.sha256,
+            "target": item.target,
+            "unpack": item.unpack,
+            "at": _at(item),
+            "stamp": item.stamp,
+        }
+        for item in downloads
+    ]
+
+
+def _at(item: Download) -> str:
+    return f"{_ARCHIVES}/{item.name}" if item.unpack else item.target
+
+
+def _copies(bootstrap: Bootstrap, release: ReleaseProfile) -> tuple[dict[str, str], dict[str, str]]:
+    """Where files lie here and where they go on hosts, by name; none where hosts fetch them themselves."""
+    mirror = bootstrap.mirror
+    if mirror.files_url:
+        return {}, {}
+    if not mirror.files_folder:
+        raise ProfileError("bootstrap.mirror", "says neither files_url nor files_folder: where is the release?")
+    folder = Path(expanded(mirror.files_folder, "bootstrap.mirror.files_folder"))
+    names = {**{name: file.path for name, file in release.files.items()}}
+    names |= {Path(file.path).name: file.path for file in release.image_archives}
+    missing = [path for path in names.values() if not (folder / path).is_file()]
+    if missing:
+        raise ProfileError("bootstrap.mirror.files_folder", f"{folder} has no {', '.join(missing)}")
+    return {name: str(folder / path) for name, path in names.items()}, _places(release)
+
+
+def _places(release: ReleaseProfile) -> dict[str, str]:
+    return {
+        name: f"{_ARCHIVES}/{name}" if file.unpack else f"/usr/local/bin/{name}" for name, file in release.files.items()
+    }
+
+
+def _units(state: HostState) -> list[dict[str, object]]:
+    """Units of a host, each with what it is begun anew for."""
+    causes = {
+        "containerd.service": ("/etc/containerd/config.toml", "/etc/systemd/system/containerd.service", "/usr/local"),
+        virtual_address.UNIT: (
+            virtual_address.CONFIG,
+            virtual_address.START,
+            f"/etc/systemd/system/{virtual_address.UNIT}",
+        ),
+        tuning.UNIT: (tuning.SCRIPT, f"/etc/systemd/system/{tuning.UNIT}"),
+    }
+    known = [file.path for file in state.files]
+    known += [f"{item.target} ({item.name})" for item in state.downloads if item.unpack]
+    return [
+        {"name": unit, "of": [path for path in known if path.startswith(causes.get(unit, ()))]} for unit in state.units
+    ]

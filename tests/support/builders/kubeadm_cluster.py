@@ -1,0 +1,133 @@
+"""A cluster of five hosts that the engine kubeadm makes: profile, release, facts and sight once all of it holds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from flows.decisions.bootstrap.proofs import STATIC_PODS, questions
+from profiles.bootstrap.release import ReleaseProfile
+from profiles.cluster import ClusterProfile
+from workflows.bootstrap import kubeadm_documents, pod_network
+from workflows.bootstrap.control_sight import ControlSight, Member, PlaneSight
+from workflows.bootstrap.host_state import host_state, sections
+from workflows.bootstrap.pod_network import NodeRange
+from workflows.model.host_facts import HostFacts, HostImage, HostRoute, UnitState
+
+HOSTS: Mapping[str, Mapping[str, Any]] = {
+    "c1": {"address": "192.0.2.11", "role": "control-plane", "rack": "r1"},
+    "c2": {"address": "192.0.2.12", "role": "both", "rack": "r2"},
+    "c3": {"address": "192.0.2.13", "role": "control-plane", "rack": "r3"},
+    "w1": {"address": "192.0.2.21", "rack": "r4", "block": "b1", "labels": {"site/row": "7"}},
+    "w2": {"address": "192.0.2.22", "rack": "r2", "taints": ["team=a:NoSchedule"]},
+}
+
+
+def kubeadm_cluster(**bootstrap: object) -> ClusterProfile:
+    """The profile; `bootstrap`: fields of the section over ours."""
+    section = {
+        "hosts": dict(HOSTS),
+        "engine": {"kind": "kubeadm"},
+        "endpoint": {"address": "192.0.2.10"},
+        "mirror": {"files_url": "http://192.0.2.5:8080"},
+        **bootstrap,
+    }
+    hosts: Any = section["hosts"]
+    return ClusterProfile.model_validate(
+        {
+            "name": "made",
+            "engine": "kubernetes",
+            "pools": [
+                {
+                    "name": "cpu",
+                    "hardware": "cpu",
+                    "nodes": sum(host.get("role", "worker") != "control-plane" for host in hosts.values()),
+                    "spares": 1,
+                    "labels": {"site/pool": "cpu"},
+                }
+            ],
+            "storage": [{"kind": "host_path", "source": "/srv", "mount_path": "/srv"}],
+            "bootstrap": section,
+        }
+    )
+
+
+def release(version: str = "1.36.3", **more: object) -> ReleaseProfile:
+    """A release of this version."""
+    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
+    images = [{"name": f"registry.k8s.io/{name}:v{version}"} for name in names]
+    return ReleaseProfile.model_validate(
+        {
+            "name": "test",
+            "version": version,
+            "files": {name: _file(version, name) for name in ("kubeadm", "kubelet", "kubectl")},
+            "images": [*images, {"name": "registry.k8s.io/pause:3.10.2"}, {"name": "registry.k8s.io/etcd:3.6.8-0"}],
+            **more,
+        }
+    )
+
+
+def _file(version: str, name: str) -> dict[str, str]:
+    return {"path": f"v{version}/{name}", "sha256": hashlib.sha256(f"{name} {version}".encode()).hexdigest()}
+
+
+def ranges(cluster: ClusterProfile) -> list[NodeRange]:
+    """A range for each host."""
+    bootstrap, _ = sections(cluster)
+    return [
+        NodeRange(name, host.ip, f"10.244.{index}.0/24") for index, (name, host) in enumerate(bootstrap.hosts.items())
+    ]
+
+
+def facts_of(cluster: ClusterProfile, made: ReleaseProfile, name: str) -> HostFacts:
+    """What a host tells on which everything is as wanted."""
+    bootstrap, _ = sections(cluster)
+    state, known = host_state(cluster, made, name), ranges(cluster)
+    files = {
+        **state.digests,
+        **{file.path: file.sha256 for file in pod_network.node_files(bootstrap.networks, known, name)},
+    }
+    return HostFacts(
+        files=files,
+        sysctls={key.lstrip("-"): value for key, value in state.sysctls.items()},
+        units={
+            unit: UnitState("loaded", "active", "running", "enabled")
+            for unit in questions(cluster, made, name)["units"]
+        },
+        versions={"kubelet": made.version},
+        images=tuple(HostImage(image, "sha256:1") for image in state.images),
+        routes=tuple(HostRoute(one.range, "eth0", one.address) for one in known if one.node != name),
+    )
+
+
+def node_object(cluster: ClusterProfile, made: ReleaseProfile, own: NodeRange) -> dict[str, Any]:
+    """A node as the API tells it."""
+    taints = [kubeadm_documents.taint_entry(text) for text in kubeadm_documents.register_taints(cluster, own.node)]
+    return {
+        "metadata": {"name": own.node, "labels": kubeadm_documents.node_labels(cluster, own.node)},
+        "spec": {"podCIDR": own.range, "taints": taints},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": own.address}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"kubeletVersion": f"v{made.version}"},
+        },
+    }
+
+
+def sight_of(cluster: ClusterProfile, made: ReleaseProfile) -> ControlSight:
+    """What control planes see of which everything is as wanted."""
+    planes = sections(cluster)[0].control_planes
+    images = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in made.images}
+    pods = tuple(
+        {"metadata": {"name": f"{program}-{plane}"}, "spec": {"containers": [{"image": images[program]}]}}
+        for plane in planes
+        for program in STATIC_PODS
+    )
+    nodes = tuple(node_object(cluster, made, one) for one in ranges(cluster))
+    members = tuple(Member(plane) for plane in planes)
+    seen = {
+        plane: PlaneSight(plane, True, "", "", f"v{made.version}", nodes=nodes, pods=pods, members=members)
+        for plane in planes
+    }
+    return ControlSight(seen)

@@ -1,0 +1,96 @@
+"""A cluster as its control planes see it: what `plane.py look` prints on each of them, typed. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workflows.model.manifest import Json, items, part
+
+UNASKED = "it was not asked"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of etcd, seen from another one."""
+
+    name: str
+    learner: bool = False
+    why: str = ""
+    """Why it does not serve; "" where it does."""
+
+
+@dataclass(frozen=True)
+class PlaneSight:
+    """What one control plane sees."""
+
+    host: str
+    there: bool = False
+    """It holds a cluster, living or not."""
+    own: str = UNASKED
+    """Why its own API server is not ready; "" where it is."""
+    endpoint: str = UNASKED
+    """The same through the endpoint."""
+    version: str = ""
+    """That the cluster is meant to have, e.g. v1.36.3."""
+    nodes: tuple[Json, ...] | None = None
+    """None: it could not be asked."""
+    pods: tuple[Json, ...] | None = None
+    """Of the namespace kube-system."""
+    members: tuple[Member, ...] | None = None
+    snapshots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ControlSight:
+    """What all of them see."""
+
+    planes: Mapping[str, PlaneSight]
+    unseen: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Control planes that could not be asked -> why."""
+
+    @property
+    def serving(self) -> tuple[str, ...]:
+        """Control planes whose own API server is ready and whose etcd can be asked."""
+        return tuple(name for name, one in self.planes.items() if one.there and not one.own and one.members is not None)
+
+    @property
+    def best(self) -> PlaneSight | None:
+        """What one of them sees that serves; None: none does."""
+        return self.planes[self.serving[0]] if self.serving else None
+
+    @property
+    def nodes(self) -> dict[str, Json] | None:
+        """Node objects by name; None: nobody could tell."""
+        best = self.best
+        if best is None or best.nodes is None:
+            return None
+        return {str(part(node, "metadata").get("name")): node for node in best.nodes}
+
+
+def plane_sight(host: str, text: str) -> PlaneSight | None:
+    """What a control plane printed; None: it cannot be read."""
+    try:
+        found = part({"told": json.loads(text)}, "told")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found.get("there"), bool):
+        return None
+    if not found["there"]:
+        return PlaneSight(host)
+    members = [
+        Member(str(one.get("name", "")), bool(one.get("learner")), str(one.get("why", "")))
+        for one in items(found, "members")
+    ]
+    return PlaneSight(
+        host,
+        there=True,
+        own=str(found.get("own", UNASKED)),
+        endpoint=str(found.get("endpoint", UNASKED)),
+        version=str(found.get("version", "")),
+        nodes=tuple(items(found, "nodes")) if isinstance(found.get("nodes"), list) else None,
+        pods=tuple(items(found, "pods")) if isinstance(found.get("pods"), list) else None,
+        members=tuple(members) if isinstance(found.get("members"), list) else None,
+        snapshots=tuple(str(one) for one in found.get("snapshots") or ()),
+    )
