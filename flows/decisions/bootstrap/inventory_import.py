@@ -11,6 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import IPv4Address
 from typing import Any, cast
 
@@ -52,6 +53,9 @@ _SECRET = re.compile(r"pass|secret|token|vault", re.IGNORECASE)
 _TAINT = re.compile(r"([^=:\s\[\]\"',]+(?:=[^:\s]*)?):(NoSchedule|PreferNoSchedule|NoExecute)")
 
 Variables = Mapping[str, Any]
+Groups = Mapping[str, Mapping[str, None]]
+"""Hosts by group, in their order: ten thousand are looked up one by one."""
+NOBODY: Mapping[str, None] = {}
 
 
 @dataclass(frozen=True)
@@ -194,8 +198,8 @@ def _no_address(value: str) -> str:
 # What Ansible's reading shows.
 
 
-def _groups(listing: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Hosts of each group, those of its children with them, old names of groups as today's."""
+def _groups(listing: Mapping[str, Any]) -> Groups:
+    """Hosts of each group in their order, those of its children with them, old names of groups as today's."""
 
     def hosts(group: str, seen: frozenset[str]) -> Iterator[str]:
         told = listing.get(group, {})
@@ -208,17 +212,17 @@ def _groups(listing: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     for group in listing:
         if group != "_meta":
             found.setdefault(OLD_NAMES.get(group, group), {}).update(dict.fromkeys(hosts(group, frozenset({group}))))
-    return {group: tuple(names) for group, names in found.items()}
+    return found
 
 
-def _of_groups(groups: Mapping[str, Sequence[str]]) -> Iterator[InventoryFinding]:
-    control, etcd = groups.get(CONTROL, ()), groups.get(ETCD, ())
+def _of_groups(groups: Groups) -> Iterator[InventoryFinding]:
+    control, etcd = groups.get(CONTROL, NOBODY), groups.get(ETCD, NOBODY)
     if not control:
         yield InventoryFinding(f"[{CONTROL}]", "names no host: a cluster needs a control plane, or three")
-    for group, members in ((ETCD, etcd), (CONTROL, control if set(etcd) != set(control) else ())):
+    for group, members in ((ETCD, etcd), (CONTROL, control if set(etcd) != set(control) else NOBODY)):
         if members and len(members) % 2 == 0:
             less = f"{len(members)} members bear the loss of no more than {len(members) - 1} do"
-            yield InventoryFinding(f"[{group}]", f"{less} ({', '.join(members[:8])}): make it an odd number")
+            yield InventoryFinding(f"[{group}]", f"{less} ({', '.join(list(members)[:8])}): make it an odd number")
     if len(etcd) > MOST_ETCD_MEMBERS:
         yield InventoryFinding(f"[{ETCD}]", f"{len(etcd)} members: etcd takes {MOST_ETCD_MEMBERS} at most")
     apart = sorted(set(etcd) - set(control))
@@ -229,7 +233,7 @@ def _of_groups(groups: Mapping[str, Sequence[str]]) -> Iterator[InventoryFinding
         yield InventoryFinding(f"[{WORK}]", "names no host: nothing could train")
 
 
-def _of_unknown(groups: Mapping[str, Sequence[str]], variables: Mapping[str, Variables]) -> Iterator[InventoryFinding]:
+def _of_unknown(groups: Groups, variables: Mapping[str, Variables]) -> Iterator[InventoryFinding]:
     """Hosts that only a group names: Ansible takes each name for a host."""
     if any(_address(told) for told in variables.values()):
         for group, members in groups.items():
@@ -239,7 +243,7 @@ def _of_unknown(groups: Mapping[str, Sequence[str]], variables: Mapping[str, Var
                 yield InventoryFinding(f"[{group}]", f"names {', '.join(unknown[:8])}, {only}: unknown hosts?")
 
 
-def _of_hosts(groups: Mapping[str, Sequence[str]], variables: Mapping[str, Variables]) -> Iterator[InventoryFinding]:
+def _of_hosts(groups: Groups, variables: Mapping[str, Variables]) -> Iterator[InventoryFinding]:
     taken: dict[str, str] = {}
     for host in dict.fromkeys([*groups.get(CONTROL, ()), *groups.get(WORK, ()), *groups.get(ETCD, ())]):
         told = variables.get(host, {})
@@ -265,13 +269,13 @@ class _Reading:
     """What the profile says, from groups and variables that nothing is wrong with."""
 
     name: str
-    groups: Mapping[str, Sequence[str]]
+    groups: Groups
     variables: Mapping[str, Variables]
     hardware: Sequence[str]
     """The longest names first: `gb200` before `b200`."""
 
     def profile(self) -> dict[str, Any]:
-        hosts = {host: self._host(host) for host in self._ordered()}
+        hosts = {host: self._host(host) for host in self._nodes}
         pools = Counter(self._pool(host)[0] for host in hosts if hosts[host]["role"] != "control-plane")
         kinds = dict(self._pool(host) for host in hosts)
         for host, said in hosts.items():
@@ -315,24 +319,20 @@ class _Reading:
             yield InventoryFinding(
                 "ansible_ssh_common_args", "StrictHostKeyChecking=no is not taken over: keys are compared", wrong=False
             )
-        outside = [host for host in self.groups.get("all", ()) if host not in self._nodes() | self._bastions()]
+        inside = {**self._nodes, **self.groups.get(BASTION, {})}
+        outside = [host for host in self.groups.get("all", ()) if host not in inside]
         if outside:
             left_out = "in no group of the cluster: left out"
             yield InventoryFinding(", ".join(outside[:SHOWN]), left_out, wrong=False)
-        different = [host for host in self._nodes() if self._says(host, "access_ip") not in ("", self._ip(host))]
+        different = [host for host in self._nodes if self._says(host, "access_ip") not in ("", self._ip(host))]
         if different:
             yield InventoryFinding(", ".join(different[:SHOWN]), "access_ip is not taken over: node_ip is", wrong=False)
         if any(kind == "cpu" for _, kind in map(self._pool, self.groups.get(WORK, ()))):
             yield InventoryFinding("pools", "`hardware: cpu` is a guess: name the hosts' hardware profile", wrong=False)
 
-    def _nodes(self) -> set[str]:
-        return set(self._ordered())
-
-    def _ordered(self) -> dict[str, None]:
+    @cached_property
+    def _nodes(self) -> dict[str, None]:
         return dict.fromkeys([*self.groups.get(CONTROL, ()), *self.groups.get(WORK, ())])
-
-    def _bastions(self) -> set[str]:
-        return set(self.groups.get(BASTION, ()))
 
     def _says(self, host: str, *names: str) -> str:
         told = self.variables.get(host, {})
@@ -388,16 +388,16 @@ class _Reading:
         """What most hosts have stands once, in `ssh`."""
         common: dict[str, Any] = {}
         for field in ("user", "port", "private_key_file", "jump"):
-            values = Counter(self._host(host).get(field) for host in self._ordered())
+            values = Counter(self._host(host).get(field) for host in self._nodes)
             value, hosts = values.most_common(1)[0]
-            if value is not None and hosts > len(self._ordered()) / 2:
+            if value is not None and hosts > len(self._nodes) / 2:
                 common[field] = value
         return common
 
     def _ssh(self) -> dict[str, Any]:
-        pythons = Counter(self._says(host, "ansible_python_interpreter") for host in self._ordered())
+        pythons = Counter(self._says(host, "ansible_python_interpreter") for host in self._nodes)
         python = pythons.most_common(1)[0][0]
-        args = " ".join(self._says(host, "ansible_ssh_common_args") for host in self._ordered())
+        args = " ".join(self._says(host, "ansible_ssh_common_args") for host in self._nodes)
         known = _KNOWN_HOSTS.search(args)
         return ({"python": python} if python and not python.startswith("auto") else {}) | (
             {"known_hosts_file": known[1]} if known and known[1] != "/dev/null" else {}
@@ -405,7 +405,7 @@ class _Reading:
 
     def _anywhere(self, name: str) -> Any:
         """A variable of all hosts; templates are not carried out."""
-        values = [told[name] for host, told in self.variables.items() if name in told and host in self._nodes()]
+        values = [told[name] for host, told in self.variables.items() if name in told and host in self._nodes]
         return next((value for value in values if "{{" not in str(value)), None)
 
     def _endpoint(self) -> dict[str, Any]:

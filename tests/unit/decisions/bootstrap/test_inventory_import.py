@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -146,3 +147,17 @@ def test_what_is_imported_is_a_whole_profile(workers: int, more_planes: int) -> 
     made = _imported({"groups": groups, "hosts": {name: told | everywhere for name, told in hosts.items()}})
     found = _bootstrap(made)
     assert (list(found.hosts), found.control_planes) == (names, tuple(planes))
+
+
+def test_many_hosts_are_read_in_linear_time() -> None:
+    def seconds(number: int) -> float:
+        hosts = {f"n{place}": {"ansible_host": f"10.{place // 250}.{place % 250}.1"} for place in range(number)}
+        wide = {"kube_pods_subnet": "172.16.0.0/12", "kube_service_addresses": "192.168.0.0/16"}
+        told = {"kube_control_plane": ["n0"], "etcd": ["n0"], "kube_node": [*hosts], "gpu_b200": [*hosts]}
+        hosts["n0"] |= wide
+        text = "\n".join(f"{name} ansible_host={said['ansible_host']}" for name, said in hosts.items())
+        began = time.process_time()
+        assert not imported("made", InventoryText(text, False, _listing(told, hosts)), HARDWARE).wrong
+        return time.process_time() - began
+
+    assert seconds(3_000) < 35 * max(seconds(300), 0.01), "ten times the hosts took more than thirty times as long"
