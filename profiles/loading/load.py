@@ -51,6 +51,7 @@ __all__ = [
     "load_recovery",
     "load_release",
     "load_run",
+    "load_shelf",
     "load_suite",
     "load_text",
     "load_workspace",
@@ -143,6 +144,12 @@ def load_release(name_or_path: str, search: Sequence[Path] = ()) -> ReleaseProfi
 def load_component(name_or_path: str, search: Sequence[Path] = ()) -> ComponentProfile:
     """A component of the shelf; see `load_run`."""
     return _load(ComponentProfile, name_or_path, (), search)
+
+
+@lru_cache(maxsize=4)
+def load_shelf(search: tuple[Path, ...] = ()) -> Mapping[str, ComponentProfile]:
+    """All components that can be named, by name; read once per process."""
+    return {name: load_component(name, search) for name in sorted(_names("components", search))}
 
 
 def run_from_mapping(

@@ -83,6 +83,20 @@ class ComponentsSite:
         return Path(self.mirror.ca_file).read_text(encoding="utf-8") if self.mirror.ca_file else ""
 
 
+def open_components(
+    profile: ClusterProfile, chosen: Sequence[ChosenComponent], nodes: int, ledger: str = ""
+) -> ComponentsSite:
+    """The cluster of a profile, as components see it. Nothing is asked until the first call."""
+    from tasks.kubernetes.any_object import AnyObject  # noqa: PLC0415 - half a second that a laptop need not pay
+    from tasks.kubernetes.api_server import ApiServer  # noqa: PLC0415 - likewise
+    from tasks.kubernetes.cluster import KubernetesCluster  # noqa: PLC0415 - likewise
+    from tasks.kubernetes.configuration import configuration_of  # noqa: PLC0415 - likewise
+
+    server = ApiServer(lambda: configuration_of(profile.context, kubeconfig=profile.kubeconfig))
+    seam = KubernetesCluster(profile.model_copy(update={"namespace": NAMESPACE}), server)
+    return ComponentsSite(profile, tuple(chosen), AnyObject(server), seam, nodes, ledger)
+
+
 def look_components(api: Api) -> dict[str, InstalledComponent]:
     """What is there, by the notes in the cluster; nothing where there is no such namespace.
 
@@ -108,7 +122,7 @@ def bring_components(site: ComponentsSite, names: Collection[str], tell: Tell) -
             tell(f"{one.name} {one.profile.version}: applying")
             _apply_first(site, one)
         install = frozenset(one.name for one in asked if not one.profile.first and one.name in fresh)
-        built_in = built_in_objects(site, asked)
+        built_in = built_in_objects(site.profile, asked)
         plan = ComponentsPlan(site.profile, tuple(asked), install, 0, built_in, site.nodes, site.authority, site.ledger)
         failures = _told(plan, _run(site, plan, tell))
     except (PrimusError, ApiError, ObjectsError, OSError) as error:
@@ -147,7 +161,7 @@ def source_objects(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]
         ProfileError: it is a chart, nobody says its digest, or the mirror has another one.
         Unavailable: the mirror does not answer.
     """
-    own = objects_of(one, built_in_objects(site, [one]), site.mirror.registry)
+    own = objects_of(one, built_in_objects(site.profile, [one]), site.mirror.registry)
     if own is not None:
         return own
     source = one.profile.source
@@ -157,12 +171,12 @@ def source_objects(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]
     return cast("list[Manifest]", cast("Manifest", found)["items"] if isinstance(found, dict) else found)
 
 
-def built_in_objects(site: ComponentsSite, chosen: Sequence[ChosenComponent]) -> dict[str, list[Manifest]]:
+def built_in_objects(profile: ClusterProfile, chosen: Sequence[ChosenComponent]) -> dict[str, list[Manifest]]:
     """Objects of our own components among these, by name."""
     found: dict[str, list[Manifest]] = {}
     for one in chosen:
         if isinstance(one.profile.source, BuiltInSource):
-            found[one.name] = _built_in(site.profile, one.profile.source.part, one.profile.namespace)
+            found[one.name] = _built_in(profile, one.profile.source.part, one.profile.namespace)
     return found
 
 
@@ -261,7 +275,7 @@ def remove_components(site: ComponentsSite, leaving: Sequence[Leaving], tell: Te
     rest = tuple(one for one in leaving if not one.profile.first)
     try:
         if rest:
-            built_in = built_in_objects(site, [one.component for one in rest])
+            built_in = built_in_objects(site.profile, [one.component for one in rest])
             plan = RemovalPlan(site.profile, rest, NUMBERS + 1, built_in, site.authority, site.ledger)
             existing = site.seam.get("Workflow", plan.name)
             if existing is not None and phase_of(existing) in ENDED:

@@ -10,7 +10,7 @@ from profiles.bootstrap.components import ChartSource, ComponentProfile, Manifes
 from profiles.bootstrap.engines import Adopt
 from profiles.bootstrap.inventory import Bootstrap, ClusterHost, ComponentChoice, Mirror
 from profiles.cluster import ClusterProfile
-from profiles.loading.load import list_profiles, load_cluster, load_component
+from profiles.loading.load import load_cluster, load_shelf
 from workflows.bootstrap.components import ComponentsPlan
 from workflows.model.components import ChosenComponent
 
@@ -24,7 +24,7 @@ BUILT_IN = {name: (MADE,) for name in OURS}
 @cache
 def shelf() -> Mapping[str, ComponentProfile]:
     """All that is shipped."""
-    return {one.name: load_component(one.name) for one in list_profiles() if one.kind == "component"}
+    return load_shelf()
 
 
 def cluster_with(names: Collection[str], registry: str = REGISTRY) -> ClusterProfile:

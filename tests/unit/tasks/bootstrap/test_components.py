@@ -265,8 +265,7 @@ def test_what_stays_is_told_and_nothing_that_it_needs_goes(tmp_path: Path) -> No
 def test_our_own_components_are_what_is_shipped() -> None:
     cluster = cluster_with(["primus-health", "primus-monitor"])
     chosen = chosen_of(cluster)
-    site = ComponentsSite(cluster, chosen, made_api(), cast("Cluster", Seam(served)))
-    found = built_in_objects(site, chosen)
+    found = built_in_objects(cluster, chosen)
     assert found.keys() == {"primus-health", "primus-monitor", "primus-runner"}
     kinds = {name: {one["kind"] for one in objects} for name, objects in found.items()}
     assert "DaemonSet" in kinds["primus-health"]

@@ -1,0 +1,60 @@
+"""Components of one cluster, from its profile and the shelf: what it gets, what a mirror must hold, what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flows.decisions.bootstrap.components import chosen_components, with_digests
+from flows.decisions.bootstrap.mirror import mirror_items
+from profiles.bootstrap.components import BuiltInSource
+from profiles.bootstrap.engines import Kubeadm
+from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError
+from profiles.loading.load import load_hardware, load_release, load_shelf
+from tasks.bootstrap.components import built_in_objects
+from workflows.bootstrap.components import ComponentsPlan, components_workflow, installer
+from workflows.model.components import ChosenComponent
+from workflows.model.mirror import MirrorItem
+
+Manifest = dict[str, Any]
+
+
+def wanted_components(profile: ClusterProfile, said: Mapping[str, str] | None = None) -> tuple[ChosenComponent, ...]:
+    """What the cluster gets, each behind what it needs; `said`: digests by path, as its mirror says them.
+
+    Raises:
+        ProfileError: the profile has no section `bootstrap`, or a choice in it is wrong.
+    """
+    if profile.bootstrap is None:
+        raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
+    vendors = {load_hardware(pool.hardware).vendor for pool in profile.pools}
+    return with_digests(chosen_components(profile.bootstrap, load_shelf(), vendors), said or {})
+
+
+def wanted_in_mirror(profile: ClusterProfile, said: Mapping[str, str] | None = None) -> tuple[MirrorItem, ...]:
+    """Everything that the cluster's mirror must hold.
+
+    Raises:
+        ProfileError: see `wanted_components`; or there is no such release.
+    """
+    chosen = wanted_components(profile, said)
+    engine = profile.bootstrap.engine if profile.bootstrap else None
+    release = load_release(engine.release) if isinstance(engine, Kubeadm) else None
+    return mirror_items(profile, release, chosen)
+
+
+def rendered_components(profile: ClusterProfile) -> list[Manifest]:
+    """What would be sent for the components: the installer's account, and the workflow. Nothing is asked or touched.
+
+    Digests that only the mirror says are not in it.
+
+    Raises:
+        ProfileError: see `wanted_components`.
+    """
+    chosen = wanted_components(profile)
+    own = [one for one in chosen if isinstance(one.profile.source, BuiltInSource)]
+    install = frozenset(one.name for one in chosen if not one.profile.first)
+    nodes = len(profile.bootstrap.hosts) if profile.bootstrap else 1
+    plan = ComponentsPlan(profile, chosen, install, 1, built_in_objects(profile, own), nodes)
+    return [*installer(), components_workflow(plan)]
