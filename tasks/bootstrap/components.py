@@ -34,6 +34,7 @@ from workflows.model.components import (
     installed_of,
     note_name,
     objects_of,
+    pinned,
     report_of,
 )
 from workflows.model.manifest import part
@@ -168,7 +169,8 @@ def source_objects(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]
     if source.kind != "manifests":
         raise ProfileError(f"components.{one.name}.source", "is a chart, which only its workflow installs")
     found: Any = json.loads(mirror_bytes(site.mirror, source.path, one.sha256))
-    return cast("list[Manifest]", cast("Manifest", found)["items"] if isinstance(found, dict) else found)
+    listed = cast("list[Manifest]", cast("Manifest", found)["items"] if isinstance(found, dict) else found)
+    return pinned(one, listed, site.mirror.registry)
 
 
 def built_in_objects(profile: ClusterProfile, chosen: Sequence[ChosenComponent]) -> dict[str, list[Manifest]]:

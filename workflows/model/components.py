@@ -131,6 +131,26 @@ def _is_map(found: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(found, Mapping)
 
 
+def pinned(one: ChosenComponent, objects: Sequence[Any], registry: str) -> list[dict[str, Any]]:
+    """Published objects with the component's own images: projects' lists name `latest`, or registries of their tests.
+
+    An image is known by the last word of its name, e.g. `kueue` of `…/kueue/kueue:main`.
+    """
+    own = {_last_word(image.name): image_reference(image, registry) for image in one.profile.images}
+    return [_pinned(item, own) for item in objects]
+
+
+def _pinned(found: Any, own: Mapping[str, str]) -> Any:
+    if _is_map(found):
+        pairs = ((key, _pinned(value, own)) for key, value in found.items())
+        return {key: own.get(_last_word(str(value)), value) if key == "image" else value for key, value in pairs}
+    return [_pinned(item, own) for item in cast("list[Any]", found)] if isinstance(found, list) else found
+
+
+def _last_word(image: str) -> str:
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
 def note_name(component: str) -> str:
     """Name of a component's note."""
     return f"{NOTE}{component}"

@@ -29,7 +29,7 @@ from tests.support.fakes.fake_api_server import FakeApiServer
 from tests.support.fakes.serving_stand_ins import MadeCluster
 from workflows import labels
 from workflows.bootstrap.removal import Leaving
-from workflows.model.components import NAMESPACE, ChosenComponent, note_name
+from workflows.model.components import NAMESPACE, ChosenComponent, note_name, pinned
 from workflows.programs.runtime.kubernetes_api import ApiError, Json
 from workflows.programs.serving import objects as serving_objects
 from workflows.wire import ServingReport, to_json
@@ -260,6 +260,21 @@ def test_what_stays_is_told_and_nothing_that_it_needs_goes(tmp_path: Path) -> No
     left = remove_components(site, leaving, lambda line: None)
     assert left.keys() == {"registry"}
     assert set(api.objects) == applied
+
+
+def test_published_lists_get_the_images_of_the_component(tmp_path: Path) -> None:
+    site = site_of(tmp_path, made_api(), Seam(served))
+    [kueue] = [one for one in site.chosen if one.name == "kueue"]
+
+    def images(registry: str, image: str) -> str:
+        pod = {"spec": {"containers": [{"name": "manager", "image": image, "args": ["--x"]}]}}
+        [found] = pinned(kueue, [{"kind": "Deployment", "spec": {"template": pod}}], registry)
+        return found["spec"]["template"]["spec"]["containers"][0]["image"]
+
+    staging = "us-central1-docker.pkg.dev/k8s-staging-images/kueue/kueue:main"
+    assert images("", staging) == "registry.k8s.io/kueue/kueue:v0.19.2"
+    assert images("mirror:5000", staging) == "mirror:5000/kueue/kueue:v0.19.2"
+    assert images("mirror:5000", "docker.io/others/proxy@sha256:1") == "docker.io/others/proxy@sha256:1"
 
 
 def test_our_own_components_are_what_is_shipped() -> None:
