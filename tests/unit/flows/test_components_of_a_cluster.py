@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deployments.cli.bootstrap_mirror import check, code_of, fill, list_mirror
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN
+from deployments.screen.mirror import check, code_of, fill, list_mirror
 from flows.building.components import rendered_components, wanted_components
 from profiles.bootstrap.inventory import Mirror
 from profiles.cluster import ClusterProfile
