@@ -102,6 +102,13 @@ class CommandGroup(TyperGroup):
             self.commands[cmd_name] = _registered(self.name or "", cmd_name)
         return super().get_command(ctx, cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named; in a group whose commands are about one thing, that thing may be named at once."""
+        direct = DIRECT.get(self.name or "")
+        if direct and args and args[0] not in self.commands:
+            return "", self.get_command(ctx, direct), args
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Name and summary of each, section by section."""
         del ctx
@@ -144,6 +151,11 @@ profiles_app = _typer("profiles", "Shipped profiles, and whether yours is right.
 clusters_app = _typer("clusters", "Cluster profiles, and making one from a living cluster.")
 render_app = _typer("render", "Print the manifests that would be sent; touches nothing.")
 workflow_app = _typer("workflow", "Any Argo Workflow, on the embedded cluster or a real one.")
+bootstrap_app = _typer(
+    "bootstrap",
+    "From hosts with nothing but sshd to a cluster that has proven that it trains: primus bootstrap CLUSTER. "
+    "primus bootstrap CLUSTER --help: how hosts join and leave, upgrades, drift.",
+)
 health_app = _typer("health", "The health service: a daemon on each node, as IBM Autopilot's.")
 TYPERS = {
     NAME: app,
@@ -152,7 +164,10 @@ TYPERS = {
     "render": render_app,
     "workflow": workflow_app,
     "health": health_app,
+    "bootstrap": bootstrap_app,
 }
+DIRECT = {"bootstrap": "CLUSTER"}
+"""Groups in which a first word that is no command is that command's first argument."""
 Run = Annotated[str, typer.Argument(help="Name of the run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 ClusterName = Annotated[

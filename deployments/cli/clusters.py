@@ -194,7 +194,7 @@ def import_cluster(options: ImportOptions, *, as_json: bool) -> int:
         options.storage,
     )
     if options.out:
-        _write(Path(options.out), text(found))
+        write_new(Path(options.out), text(found))
     if as_json:
         out_json(document(found))
     elif not options.out:
@@ -205,7 +205,12 @@ def import_cluster(options: ImportOptions, *, as_json: bool) -> int:
     return UNKNOWN if found.unknown else FAILED
 
 
-def _write(path: Path, content: str) -> None:
+def write_new(path: Path, content: str) -> None:
+    """Write a profile to a file that is not there yet.
+
+    Raises:
+        ProfileError: it is there, or cannot be written.
+    """
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)

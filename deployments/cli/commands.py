@@ -69,6 +69,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "failover": _act("incidents", "Diagnose and decide a run that no driver looks after."),
         },
         "Set up": {
+            "bootstrap": Command("", "Make a cluster of hosts, prove it, keep it so."),
             "up": _act("up", "Start server, flow runner and monitor in the background."),
             "down": _act("up", "Stop what `primus up` started; training continues."),
             "config": _of("up", "What holds where a command says nothing, and who says so."),
@@ -105,6 +106,7 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "monitor": _of("monitor", "The workflow of one sweep over nodes."),
             "health": _of("health", "The health service: daemons, rights, alerts."),
             "workspace": _of("profiles", "Namespace, rights, queue and quotas of a workspace."),
+            "bootstrap": _of("hosts.bootstrap", "The plan of a bootstrap, and its components' workflow."),
         }
     },
     "workflow": {
@@ -115,6 +117,13 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
             "logs": _of("workflow", "What its steps printed."),
             "stop": _act("workflow", "End it; exit handlers still run."),
             "delete": _act("workflow", "Delete it with its pods, logs and artifacts."),
+        }
+    },
+    "bootstrap": {
+        "Commands": {
+            "CLUSTER": _act("hosts.bootstrap", "Make, join, leave, upgrade, compare, remove: --help."),
+            "import": _act("hosts.bootstrap", "A cluster profile from an inventory of Kubespray."),
+            "mirror": _act("hosts.bootstrap", "What an air-gapped mirror must have; fill and check it."),
         }
     },
     "health": {

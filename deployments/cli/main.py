@@ -11,13 +11,8 @@ import re
 import sys
 from collections.abc import Sequence
 
-from deployments.exit_codes import hold_streams, out, say, shown
+from deployments.exit_codes import hold_streams, out, shown
 from profiles.errors import ProfileError
-
-NOT_BUILT = {
-    "bootstrap": "setting a cluster up",
-}
-"""Commands promised and not built yet; each says so in one line and exits 2."""
 
 
 def main() -> None:
@@ -27,10 +22,6 @@ def main() -> None:
         from deployments.screen.candidates import answer
 
         sys.exit(answer(sys.argv[2], sys.argv[3:]))
-    words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    if words and words[0] in NOT_BUILT:
-        say(f"primus {words[0]}: {NOT_BUILT[words[0]]} is not built yet")
-        sys.exit(2)
     sys.exit(_run())
 
 

@@ -21,11 +21,18 @@ from tasks.prefect.deployments import TRAIN, Offer, Timetable
 LISTED = Path(__file__).parent.with_name("prefect.yaml")
 NAME = "{{ $PRIMUS_DEPLOYMENT }}"
 """What stands in the file where a deployment's name goes: that of the cluster profile."""
+BUILDS = "bootstrap"
+"""Tag of deployments that make and compare the cluster itself."""
 
 
 def offers_of(cluster: ClusterProfile) -> tuple[Offer, ...]:
-    """What a flow runner of this cluster serves; the deployment for any training run stands first."""
-    listed = [_offer(entry, cluster.name) for entry in yaml.safe_load(LISTED.read_text())["deployments"]]
+    """What a flow runner of this cluster serves; the deployment for any training run stands first.
+
+    A cluster without hosts of its own has nothing to be built.
+    """
+    entries = yaml.safe_load(LISTED.read_text())["deployments"]
+    fitting = [entry for entry in entries if cluster.bootstrap is not None or BUILDS not in entry["tags"]]
+    listed = [_offer(entry, cluster.name) for entry in fitting]
     general = next(offer for offer in listed if offer.trains)
     return (*listed, *presets(general, cluster))
 

@@ -7,7 +7,7 @@ saw, and carrying out is the site's. Whoever is killed at any line begins again 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeVar, assert_never
 
 from flows.decisions.bootstrap.next_move import (
@@ -64,6 +64,10 @@ class BootstrapOutcome:
     table: Mapping[str, Mapping[str, str]]
     """Hosts x stages: `pass`, `fail`, `unknown` or `not yet`."""
     steps: tuple[StepOutcome, ...]
+    since: float
+    """Unix seconds at which the command began."""
+    notes: tuple[str, ...] = ()
+    """What stands beside the steps: what pre-checks found, each once for all hosts that are alike."""
 
 
 @dataclass
@@ -88,6 +92,23 @@ class Builder(Generic[Seen]):
         """The first, deep look."""
         self.tell(f"looking at {len(hosts)} host{'s'[: len(hosts) != 1]}")
         return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=True))
+
+    def first(self, plan: Sequence[Step], seen: Seen) -> BootstrapOutcome:
+        """What the first look says: what would be carried out, or which hosts are not fit; nothing is changed."""
+        proofs = self.judge(plan, seen)
+        unfit = {step.id: proofs[step.id] for step in plan if step.stage is Stage.PRECHECKS}
+        unfit = {name: proof for name, proof in unfit.items() if proof.word is not VerdictWord.PASS}
+        failed = {name: proof.why for name, proof in unfit.items() if proof.word is VerdictWord.FAIL}
+        unknown = {name: proof.why for name, proof in unfit.items() if proof.word is VerdictWord.UNKNOWN}
+        waiting = tuple(step.id for step in plan if not holds(proofs, step.id) and step.id not in unfit)
+        move = next_steps(plan, proofs, self.book.records(), self.book.since, self.at_once)
+        return self.outcome(plan, proofs, Halt(failed, unknown, waiting) if unfit else move)
+
+    def denied(self, plan: Sequence[Step], seen: Seen, why: str) -> BootstrapOutcome:
+        """How it ends where a person does not want the plan."""
+        proofs = self.judge(plan, seen)
+        outcome = self.outcome(plan, proofs, next_steps(plan, proofs, {}, self.book.since, self.at_once))
+        return replace(outcome, word="failed", why=why)
 
     def carry_through(self, plan: Sequence[Step], seen: Seen) -> BootstrapOutcome:
         """Carry out whatever does not hold, until everything does or nothing more can be done by itself.
@@ -170,7 +191,7 @@ class Builder(Generic[Seen]):
                 assert_never(move)
         table = table_of(plan, proofs, records)
         steps_seen = step_outcomes(plan, proofs, records, self.book.since)
-        return BootstrapOutcome(self.profile.name, self.request.verb, word, why, table, steps_seen)
+        return BootstrapOutcome(self.profile.name, self.request.verb, word, why, table, steps_seen, self.book.since)
 
 
 def only_silent(move: Halt) -> bool:

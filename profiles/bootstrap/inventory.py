@@ -334,6 +334,10 @@ class Bootstrap(Value):
     """Beyond these no host is touched."""
     components: tuple[ComponentChoice, ...] = ()
     """What is installed beside Argo Workflows, JobSet and Kueue, which come always."""
+    install_components: bool = True
+    """Whether Argo Workflows, JobSet, Kueue and these components are installed and a training run proves the cluster;
+    off where somebody else installs what runs there: the cluster then counts as proven once its nodes reach each
+    other's pods."""
     proof_run: str = "demo"
     """Run profile that is trained at the end; the cluster counts as proven where it succeeds."""
     join_seconds: PositiveSeconds = 300.0

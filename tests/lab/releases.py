@@ -114,6 +114,7 @@ def bootstrap(lab: Folder, options: Options) -> Bootstrap:
         "mirror": {"files_url": MIRROR},
         "tuning": {"nofile": NOFILE},
         "limits": LIMITS,
+        "install_components": False,  # their images are none of the lab's
     }
     return Bootstrap.model_validate(made)
 
@@ -125,7 +126,7 @@ def write_profile(lab: Folder, options: Options) -> Path:
         "name": CLUSTER,
         "engine": "kubernetes",
         "description": "Hosts of the lab on this machine; `make lab-up` starts them.",
-        "context": CLUSTER,
+        "kubeconfig": "{home}/clusters/made/kubeconfig",
         "namespace": "training",
         "queue": "training",
         "programs_image": "primus-flows/programs:0.1",

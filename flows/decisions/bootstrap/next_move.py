@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from flows.decisions.text import first_names
 from profiles.vocabulary import VerdictWord
 from workflows.model.bootstrap import Stage, Step, StepOutcome, StepProof, StepProofs, StepRecord
 
@@ -74,6 +75,8 @@ def next_steps(
         return Proven()
     ready = [step for step in open_steps if all(holds(proofs, before) for before in step.after)]
     able = [step for step in ready if may_be_tried(step, proofs, records, since)]
+    if able and able[0].stage is Stage.COMPONENTS:
+        return CarryOutSteps(with_followers(able, open_steps, proofs))
     if able:
         return CarryOutSteps(side_by_side(able, at_once))
     tried = {step.id: _said(proofs, step) for step in ready}
@@ -92,8 +95,9 @@ def may_be_tried(step: Step, proofs: StepProofs, records: Mapping[str, StepRecor
 
     Pre-checks are never carried out: they only tell.
     """
-    if step.stage is Stage.PRECHECKS or _said(proofs, step).word is VerdictWord.UNKNOWN:
-        return False
+    unseen = _said(proofs, step).word is VerdictWord.UNKNOWN
+    if step.stage is Stage.PRECHECKS or (unseen and step.stage is not Stage.COMPONENTS):
+        return False  # of a component that nobody asked to serve lately nothing else tells
     record = records.get(step.id)
     ours = record is not None and record.began_at >= since and record.wanted == step.wanted
     return record is None or not ours or record.tries < MOST_TRIES
@@ -108,14 +112,25 @@ def side_by_side(able: Sequence[Step], at_once: int) -> tuple[Step, ...]:
     return tuple(together[:at_once])
 
 
+def with_followers(able: Sequence[Step], open_steps: Sequence[Step], proofs: StepProofs) -> tuple[Step, ...]:
+    """All components that can come now, with those that only wait for them: one workflow knows their order."""
+    group = {step.id: step for step in able if step.stage is Stage.COMPONENTS}
+    for step in open_steps:  # each stands behind those that it comes after
+        if step.stage is Stage.COMPONENTS and all(name in group or holds(proofs, name) for name in step.after):
+            group.setdefault(step.id, step)
+    return tuple(group.values())
+
+
 def _said(proofs: StepProofs, step: Step) -> StepProof:
     return proofs.get(step.id, NOT_LOOKED_AT)
 
 
 def _listed(items: Mapping[str, str]) -> str:
-    shown = [f"{name} ({why})" for name, why in list(items.items())[:SHOWN]]
-    more = len(items) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    """Their names; of a single one why, too."""
+    if len(items) == 1:
+        [(name, why)] = items.items()
+        return f"{name} ({why})"
+    return first_names(list(items), SHOWN)
 
 
 def table_of(plan: Iterable[Step], proofs: StepProofs, records: Mapping[str, StepRecord]) -> dict[str, dict[str, str]]:

@@ -71,11 +71,15 @@ FREE = {
     "--context": "of the kubeconfig", "--namespace": "of the cluster", "--storage": "by the cluster",
     "--block": "of the server", "--checkpoints": "any path", "--resume": "by the program", "--image": "by the cluster",
     "--owner": "by the pattern of users' names",
+    "--hosts": "by the inventory", "--without": "by the inventory", "--join": "by the inventory",
+    "--leave": "by the inventory", "--upgrade": "by the profile's release", "--force": "by the table of pre-checks",
+    "--confirmed": "compared with the cluster's name", "--fill": "a folder to fill", "--from": "a folder",
 }  # fmt: skip
 """Options whose words nobody can know beforehand, and who checks them."""
 NEEDED = {
     "run": ["demo-1"], "profile": ["demo"], "node": ["node-0"], "name": ["w"], "run_or_path": ["demo-1"], "words": [],
     "approval": ["a"], "command": ["true"], "files": ["f"], "logs": ["f"], "folder": [],
+    "cluster": ["bootstrap-example"],
     "file": [str(Path(__file__).parents[2] / "conformance/dag-diamond.yaml")],
 }  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""Commands around hosts that become clusters: bootstrap, inventories, mirrors."""

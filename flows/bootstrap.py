@@ -1,0 +1,189 @@
+"""The bootstrap flow: from hosts with nothing but sshd to a cluster that has proven that it trains, and its upkeep.
+
+Inventory, pre-checks, plan, a person's approval where the mode asks, hosts, control plane, workers, network,
+components, proof: each step is judged by what is seen, written down before it is carried out, and proven afterwards.
+The same request again goes on where the last one ended, at whatever line it was killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from prefect import State, flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+
+from flows.building.ground import Ground, ground_of
+from flows.building.work import BootstrapOutcome, Builder, Result, Shown, directly
+from flows.decisions.bootstrap.changes import why_not_leave, why_not_upgrade
+from flows.decisions.bootstrap.drift import drift_of
+from flows.decisions.bootstrap.judge import checks_of, judged
+from flows.decisions.bootstrap.plans import removal_steps, section
+from flows.decisions.text import first_names
+from flows.pages.bootstrap import bootstrap_page, plan_sheet, table_sheet
+from profiles.bootstrap.request import BootstrapRequest
+from profiles.cluster import ClusterProfile
+from profiles.errors import Refused
+from profiles.loading.load import load_cluster
+from profiles.vocabulary import Mode, VerdictWord
+from tasks.bootstrap.site import Tell
+from tasks.context import session, world
+from tasks.lease import driving
+from tasks.prefect.automations import asked_by
+from tasks.prefect.run_page import put_artifact, write_page
+from tasks.settings import Settings, localised
+from workflows.bootstrap.building import BuildingSight
+from workflows.model.bootstrap import Stage, builder_of
+from workflows.model.host_facts import Unread
+from workflows.model.manifest import part
+from workflows.model.records import Actor, one_line
+
+SHOWN = 6
+
+
+@flow(name="bootstrap", flow_run_name="bootstrap {request.verb}", validate_parameters=True)
+async def bootstrap(request: BootstrapRequest) -> State[Any]:
+    """Make a cluster of the profile's hosts, join and leave, upgrade, compare; every step resumable and proven.
+
+    Args:
+        request: which cluster, and what is to be done.
+
+    Returns:
+        A state whose message says how it ended. Failed: something does not hold, or nobody can tell.
+    """
+    settings = Settings.from_environment(os.environ)
+    profile = localised(load_cluster(request.cluster or settings.cluster), settings.home)
+    with session(settings):
+        outcome = carry_through(profile, request, logging.getLogger("primus").info, by_task, asked_by())
+        publish(outcome)
+    return (Completed if outcome.word == "done" else Failed)(message=outcome.why)
+
+
+def by_task(name: str, work: Callable[[], Result], /) -> Result:
+    """Do the work as a task of the flow run, under this name."""
+    made: Any = task(name=name, cache_policy=NO_CACHE, persist_result=False)(work)
+    result: Result = made()
+    return result
+
+
+def carry_through(
+    profile: ClusterProfile,
+    request: BootstrapRequest,
+    tell: Tell,
+    shown: Shown = directly,
+    by: Actor | None = None,
+) -> BootstrapOutcome:
+    """Carry the request through; ledger and settings come from `tasks.context`.
+
+    Raises:
+        ProfileError: profile, release or request are wrong; nothing was touched.
+        Conflict: another process builds this cluster.
+        Refused: the change would cost the cluster its quorum, or leaves versions out.
+        Unavailable: the ledger does not answer.
+    """
+    ground = ground_of(profile, request)
+    with driving(builder_of(profile.name)):
+        if by is not None:
+            what = f"{request.verb} {', '.join(request.hosts) or profile.name}"
+            world().ledger.act(builder_of(profile.name), "bootstrap", one_line(what), by)
+        builder: Builder[BuildingSight] = Builder(
+            profile, request, ground.site, partial(judged, ground.wanted), tell, shown, BuildingSight.joined
+        )
+        if request.verb == "drift":
+            return compared(builder, ground)
+        seen = builder.begin(ground.hosts)
+        refuse_change(ground, seen)
+        plan = ground.plan
+        if request.verb == "uninstall":
+            plan = removal_steps({} if isinstance(seen.components, Unread) else seen.components)
+        notes = notes_of(ground, seen)
+        first = replace(builder.first(plan, seen), notes=notes)
+        if request.verb == "check" or request.mode is Mode.OBSERVE or first.word != "done":
+            return first
+        if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
+            return builder.denied(plan, seen, why)
+        return replace(builder.carry_through(plan, seen), notes=notes)
+
+
+def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome:
+    """In what hosts and cluster differ from what is wanted; nothing is changed and nothing is measured."""
+    seen = builder.shown("looks at hosts and cluster", lambda: ground.site.look(ground.hosts, deep=False))
+    found = drift_of(ground.wanted, seen, ground.hosts)
+    unknown = sum(one.word is VerdictWord.UNKNOWN for one in found)
+    known = len(found) - unknown
+    why = f"{known} differences" + (f", and of {unknown} things nobody can tell" if unknown else "")
+    word = "failed" if known else "unknown" if unknown else "done"
+    name, since = builder.profile.name, builder.book.since
+    return BootstrapOutcome(name, "drift", word, why, {}, (), since, tuple(one.text for one in found))
+
+
+def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
+    """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once."""
+    if not any(step.stage is Stage.PRECHECKS for step in ground.plan):
+        return ()
+    checks = checks_of(ground.wanted, seen)
+    concerned = set(ground.hosts)
+    stopping = [one for one in checks.stopped if concerned & set(one.hosts)]
+    return (
+        *(f"{one.check} ({first_names(one.hosts, SHOWN)}): {one.word}: {one.found}: {one.advice}" for one in stopping),
+        *(f"{one.check} ({first_names(one.hosts, SHOWN)}): passed over: {one.forced}" for one in checks.forced),
+    )
+
+
+def refuse_change(ground: Ground, seen: BuildingSight) -> None:
+    """Nothing where the cluster bears what is asked for.
+
+    Raises:
+        Refused: it would lose its quorum, leave versions out, or nobody can tell.
+    """
+    request, bootstrap, best = ground.request, section(ground.wanted), seen.cluster.best
+    why = ""
+    if request.verb == "leave":
+        members = None if best is None or best.members is None else {one.name: not one.why for one in best.members}
+        why = why_not_leave(bootstrap, request.hosts, members, request.dead)
+    elif request.verb == "uninstall" and isinstance(seen.components, Unread):
+        why = f"nobody can tell what is installed: {seen.components.why}"
+    elif request.with_data and request.confirmed != ground.wanted.cluster.name:
+        why = f"its data will be gone for ever: say --confirmed {ground.wanted.cluster.name}"
+    elif request.verb == "upgrade":
+        running = [
+            str(part(node, "status", "nodeInfo").get("kubeletVersion", ""))
+            for node in (seen.cluster.nodes or {}).values()
+        ]
+        why = why_not_upgrade([*running, best.version if best is not None else ""], request.version)
+    if why:
+        raise Refused(request.verb, why)
+
+
+def not_approved(builder: Builder[BuildingSight], ground: Ground, first: BootstrapOutcome) -> str:
+    """Ask a person whether the plan is carried out; "" where it is, else why not."""
+    steps = [step for step in first.steps if step.word != "pass"]
+    if not steps:
+        return ""
+    text = "\n".join(sorted(f"{step.id} {step.wanted}" for step in ground.plan))
+    question = f"{ground.request.verb} {first.cluster}: carry out {len(steps)} steps?"
+    said = "; ".join(f"{step.id}: {step.summary}" for step in steps[:12])
+    asked = builder.book.ask(hashlib.sha256(text.encode()).hexdigest()[:12], question, said)
+    return "" if asked.state == "approved" else f"{asked.state}: {asked.why or 'nobody answered in time'}"
+
+
+def publish(outcome: BootstrapOutcome) -> None:
+    """Show on the flow run's page the plan, hosts by stages, and a page with the time line."""
+    own = str(flow_run.get_id() or "")
+    put_artifact(own, plan_sheet(outcome.cluster, outcome.steps))
+    put_artifact(own, table_sheet(outcome.table, outcome.why))
+    write_page(f"bootstrap-{outcome.cluster}", page_of(outcome))
+
+
+def page_of(outcome: BootstrapOutcome) -> str:
+    """The page of a bootstrap that has ended."""
+    records = list(world().ledger.bootstrap_steps(outcome.cluster).values())
+    title = f"{outcome.cluster}: {outcome.verb}"
+    return bootstrap_page(title, outcome.why, outcome.table, outcome.steps, records, outcome.since)

@@ -1,0 +1,107 @@
+"""What one request stands on: the profile's release, hardware and components, the ledger's memory, and the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flows.building.components import wanted_components
+from flows.building.site import KubeadmHosts
+from flows.decisions.bootstrap.components import refuse_unknown_digests
+from flows.decisions.bootstrap.judge import Wanted
+from flows.decisions.bootstrap.mirror import release_with_digests
+from flows.decisions.bootstrap.plans import plan_of, section, subjects_of
+from profiles.bootstrap.engines import Kubeadm
+from profiles.bootstrap.request import BootstrapRequest
+from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError
+from profiles.loading.load import load_hardware, load_release, load_shelf
+from tasks.bootstrap.kubeadm_variables import authority_of
+from tasks.bootstrap.mirror import said_digests
+from tasks.context import world
+from workflows.model.bootstrap import Stage, Step
+from workflows.model.components import ChosenComponent
+
+CONCERNS = ("build", "check", "components", "drift", "uninstall")
+"""Verbs that look at components."""
+TOUCHES = (Stage.HOSTS, Stage.CONTROL_PLANE, Stage.WORKERS, Stage.NETWORK)
+"""Stages after which what lies on a host is ours."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Everything that a request needs, read and refused before a host is asked."""
+
+    request: BootstrapRequest
+    wanted: Wanted
+    plan: tuple[Step, ...]
+    hosts: tuple[str, ...]
+    """Hosts that it concerns."""
+    site: KubeadmHosts
+
+
+def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
+    """The ground of a request.
+
+    Raises:
+        ProfileError: profile, release or request are wrong; nothing was touched.
+        Unavailable: ledger or mirror do not answer.
+    """
+    if profile.bootstrap is None:
+        raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
+    engine = profile.bootstrap.engine
+    if not isinstance(engine, Kubeadm):
+        raise ProfileError("bootstrap.engine", f"only kubeadm can be carried out here so far, got {engine.kind}")
+    here = world()
+    records = here.ledger.bootstrap_steps(profile.name)
+    said = said_digests(profile.bootstrap.mirror)
+    chosen = chosen_of(profile, request, said)
+    wanted = Wanted(
+        profile,
+        release_with_digests(load_release(engine.release), said),
+        {pool.hardware: load_hardware(pool.hardware) for pool in profile.pools},
+        chosen,
+        since=here.now(),
+        forced=request.forced,
+        begun=frozenset(record.subject for record in records.values() if record.stage in TOUCHES),
+        authority=authority_of(profile.bootstrap.mirror),
+        version=request.version,
+        dead=request.dead,
+        with_data=request.with_data,
+    )
+    refuse_other_version(wanted, request)
+    logs = here.settings.home / "logs" / "bootstrap" / profile.name
+    plan = plan_of(wanted, request, records)
+    proof = next((step.wanted for step in plan if step.stage is Stage.PROOF), "")
+    site = KubeadmHosts(wanted, logs, proof, request.cluster or here.settings.cluster, load_shelf())
+    return Ground(request, wanted, plan, subjects_of(wanted, request, records), site)
+
+
+def chosen_of(
+    profile: ClusterProfile, request: BootstrapRequest, said: Mapping[str, str]
+) -> tuple[ChosenComponent, ...]:
+    """Components that the request concerns, each with its digest.
+
+    Raises:
+        ProfileError: a choice is wrong, or nobody says the digest of what is to be installed.
+    """
+    if profile.bootstrap is None or not profile.bootstrap.install_components or request.verb not in CONCERNS:
+        return ()
+    chosen = wanted_components(profile, said)
+    if request.verb in ("build", "components"):
+        refuse_unknown_digests(chosen)
+    return chosen
+
+
+def refuse_other_version(wanted: Wanted, request: BootstrapRequest) -> None:
+    """Nothing where an upgrade goes to the release that the profile names.
+
+    Raises:
+        ProfileError: it does not.
+    """
+    if request.version and request.version != wanted.release.version:
+        reason = (
+            f"the profile's release {wanted.release.name} is {wanted.release.version}: name one of {request.version}"
+        )
+        raise ProfileError("bootstrap.engine.release", reason)
+    section(wanted)

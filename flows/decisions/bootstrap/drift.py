@@ -1,0 +1,195 @@
+"""In what hosts and cluster differ from what is wanted: each difference with what is wanted and what is found.
+
+Read only. What could not be seen is a difference of its own kind, `unknown`: it is never taken for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from flows.decisions.bootstrap.components import component_differences
+from flows.decisions.bootstrap.judge import Wanted, checks_of
+from flows.decisions.bootstrap.plans import section
+from profiles.bootstrap.inventory import NodeTuning
+from profiles.vocabulary import VerdictWord
+from workflows.bootstrap import kubeadm_documents
+from workflows.bootstrap.building import BuildingSight
+from workflows.bootstrap.host_state import HostState, host_state
+from workflows.model.host_facts import HostFacts, TuningFacts, Unread
+from workflows.model.manifest import Json, items, part
+
+COMPARED_AMONG_HOSTS = (
+    "certificates",
+    "clock",
+    "firmware",
+    "gpu-driver",
+    "gpus",
+    "kernel",
+    "limits",
+    "nics",
+    "resolver",
+    "swap",
+    "system",
+)
+"""Pre-checks that also tell of a cluster that lives whether its hosts have drifted apart."""
+DIGEST_CHARACTERS = 12
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference."""
+
+    subject: str
+    """A host, a node, or a component."""
+    what: str
+    """What differs, e.g. `file /etc/containerd/config.toml`."""
+    wanted: str
+    found: str
+    word: VerdictWord = VerdictWord.FAIL
+    """`unknown`: nobody could look; else `fail`."""
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        if self.word is VerdictWord.UNKNOWN:
+            return f"{self.subject}: {self.what}: unknown: {self.found}"
+        return f"{self.subject}: {self.what}: wanted {self.wanted}, found {self.found}"
+
+
+def drift_of(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> tuple[Difference, ...]:
+    """Every difference, host by host in the order of the inventory, then nodes and components.
+
+    `hosts`: those that belong to the cluster.
+    """
+    found: list[Difference] = []
+    for name in hosts:
+        facts = seen.facts.get(name, Unread("it was not looked at"))
+        if isinstance(facts, Unread):
+            found.append(_unknown(name, "the host", facts.why))
+        else:
+            found += host_differences(name, host_state(wanted.cluster, wanted.release, name, wanted.authority), facts)
+            found += tuning_differences(name, section(wanted).tuning, facts.tuning)
+    found += _among_hosts(wanted, seen, hosts)
+    found += node_differences(wanted, seen, hosts)
+    if wanted.chosen and not isinstance(seen.components, Unread):
+        differences = component_differences(wanted.chosen, seen.components)
+        found += [Difference(one.name, one.what, one.wanted or "none", one.found or "none") for one in differences]
+    return tuple(found)
+
+
+def host_differences(name: str, state: HostState, facts: HostFacts) -> list[Difference]:
+    """Files by their digests, kernel parameters, units and images of one host."""
+    found: list[Difference] = []
+    for path, digest in state.digests.items():
+        told = facts.files.get(path, Unread())
+        if isinstance(told, Unread):
+            found.append(_unknown(name, f"file {path}", told.why))
+        elif told != digest:
+            found.append(Difference(name, f"file {path}", _short(digest), _short(told) or MISSING))
+    found += _sysctl_differences(name, state, facts)
+    return [*found, *_unit_differences(name, state, facts), *_image_differences(name, state, facts)]
+
+
+def _sysctl_differences(name: str, state: HostState, facts: HostFacts) -> Iterable[Difference]:
+    """A parameter behind a `-` may be missing on a host."""
+    for key, value in state.sysctls.items():
+        parameter = key.lstrip("-")
+        told = facts.sysctls.get(parameter, Unread())
+        if not isinstance(told, Unread):
+            if told.split() != value.split():
+                yield Difference(name, f"sysctl {parameter}", value, told)
+        elif not key.startswith("-"):
+            yield _unknown(name, f"sysctl {parameter}", told.why)
+
+
+def _unit_differences(name: str, state: HostState, facts: HostFacts) -> Iterable[Difference]:
+    for unit in (*state.units, "kubelet.service"):
+        told = facts.units.get(unit, Unread())
+        if isinstance(told, Unread):
+            yield _unknown(name, f"unit {unit}", told.why)
+        elif (told.active, told.enabled) != ("active", "enabled"):
+            is_now = f"{told.active}, {told.enabled or 'no file'}" if told.loaded == "loaded" else told.loaded
+            yield Difference(name, f"unit {unit}", "active, enabled", is_now)
+
+
+def _image_differences(name: str, state: HostState, facts: HostFacts) -> list[Difference]:
+    if isinstance(facts.images, Unread):
+        return [_unknown(name, "images", facts.images.why)]
+    there = {image.name: image.digest for image in facts.images}
+    found: list[Difference] = []
+    for image, digest in state.images.items():
+        if image not in there:
+            found.append(Difference(name, f"image {image}", digest or "any digest", MISSING))
+        elif digest and there[image] != digest:
+            found.append(Difference(name, f"image {image}", digest, there[image]))
+    return found
+
+
+def tuning_differences(name: str, tuning: NodeTuning, facts: TuningFacts | Unread) -> list[Difference]:
+    """What the tuning asks for beside kernel parameters; "" asks for nothing, and what the kernel has not is passed."""
+    asked = {
+        "transparent_hugepages": tuning.transparent_hugepages,
+        "numa_balancing": tuning.numa_balancing,
+        "cpu_governor": tuning.cpu_governor,
+    }
+    asked = {field: value for field, value in asked.items() if value}
+    if isinstance(facts, Unread):
+        return [_unknown(name, f"tuning {field}", facts.why) for field in asked]
+    return [
+        Difference(name, f"tuning {field}", value, getattr(facts, field))
+        for field, value in asked.items()
+        if getattr(facts, field) not in ("", value)
+    ]
+
+
+def _among_hosts(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> list[Difference]:
+    """Hosts of one pool that are not alike any more, and what runs out."""
+    return [
+        Difference(host, one.check, one.limit or "as all others", one.found, one.word)
+        for one in checks_of(wanted, seen).findings
+        if one.check in COMPARED_AMONG_HOSTS and one.word is not VerdictWord.PASS
+        for host in one.hosts
+        if host in hosts
+    ]
+
+
+def node_differences(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> list[Difference]:
+    """Nodes that are missing, that nobody wants, or that have another version, label or taint."""
+    nodes = seen.cluster.nodes
+    if nodes is None:
+        return [_unknown("cluster", "nodes", "no control plane tells")]
+    found = [Difference(name, "node", "a node", MISSING) for name in hosts if name not in nodes]
+    found += [
+        Difference(name, "node", "none", "a node that the inventory does not name")
+        for name in nodes
+        if name not in hosts
+    ]
+    for name in hosts:
+        if name in nodes:
+            found += _differences_of(wanted, name, nodes[name])
+    return found
+
+
+def _differences_of(wanted: Wanted, name: str, node: Json) -> Iterable[Difference]:
+    version = str(part(node, "status", "nodeInfo").get("kubeletVersion", "")).lstrip("v")
+    if version != wanted.release.version:
+        yield Difference(name, "kubelet", wanted.release.version, version or "unknown")
+    marks = part(node, "metadata", "labels")
+    for key, value in kubeadm_documents.node_labels(wanted.cluster, name).items():
+        if marks.get(key) != value:
+            yield Difference(name, f"label {key}", value, str(marks.get(key) or MISSING))
+    there = [(one.get("key"), one.get("value") or "", one.get("effect")) for one in items(node, "spec", "taints")]
+    for text in kubeadm_documents.taints(wanted.cluster, name):
+        entry = kubeadm_documents.taint_entry(text)
+        if (entry["key"], entry.get("value", ""), entry["effect"]) not in there:
+            yield Difference(name, f"taint {text}", "there", MISSING)
+
+
+def _unknown(subject: str, what: str, why: str) -> Difference:
+    return Difference(subject, what, "", why, VerdictWord.UNKNOWN)
+
+
+def _short(digest: str) -> str:
+    return digest[:DIGEST_CHARACTERS]

@@ -1,0 +1,175 @@
+"""Whether each step of a plan holds, from what was seen: the stages' own judges, and those of leaving and upgrading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flows.decisions.bootstrap.components import component_proofs
+from flows.decisions.bootstrap.prechecks.judge import Prechecks, prechecks
+from flows.decisions.bootstrap.proofs import kubeadm_proofs
+from profiles.bootstrap.release import ReleaseProfile
+from profiles.cluster import ClusterProfile
+from profiles.hardware import HardwareProfile
+from profiles.vocabulary import FINISHED, RunState, VerdictWord
+from workflows.bootstrap.building import BuildingSight
+from workflows.model.bootstrap import Stage, Step, StepProof, StepProofs
+from workflows.model.components import ChosenComponent
+from workflows.model.host_facts import Unread
+from workflows.model.manifest import Json, items, part
+
+UNSEEN = StepProof(VerdictWord.UNKNOWN, "it was not looked at")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a cluster is to be."""
+
+    cluster: ClusterProfile
+    release: ReleaseProfile
+    hardware: Mapping[str, HardwareProfile]
+    """By name, of the pools."""
+    chosen: tuple[ChosenComponent, ...] = ()
+    since: float = 0.0
+    """Unix seconds: what components showed before is too old."""
+    forced: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Pre-check -> why it may fail."""
+    begun: frozenset[str] = frozenset()
+    """Hosts on which the ledger knows steps of this cluster."""
+    authority: str = ""
+    """PEM of the mirror's certificate authority."""
+    version: str = ""
+    """Of an upgrade."""
+    dead: bool = False
+    """Hosts that leave are not asked."""
+    with_data: bool = False
+    """Components that go take their data along."""
+
+
+def judged(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepProofs:
+    """The proof of each step of the plan, by its id."""
+    stages = {step.stage for step in plan}
+    found: dict[str, StepProof] = {}
+    if Stage.PRECHECKS in stages:
+        found |= precheck_proofs(checks_of(wanted, seen))
+    found |= kubeadm_proofs(plan, wanted.cluster, wanted.release, seen.facts, seen.cluster, wanted.authority)
+    if Stage.COMPONENTS in stages:
+        found |= _components(wanted, seen)
+    for step in plan:
+        match step.stage:
+            case Stage.PROOF:
+                found[step.id] = run_proof(seen)
+            case Stage.UPGRADE:
+                found[step.id] = upgrade_proof(step.subject, wanted.version, seen)
+            case Stage.LEAVE:
+                found[step.id] = leave_proof(step.subject, seen, dead=wanted.dead)
+            case Stage.REMOVAL:
+                found[step.id] = removal_proof(step.subject, seen)
+            case _:
+                found.setdefault(step.id, UNSEEN)
+    return {step.id: found[step.id] for step in plan}
+
+
+def checks_of(wanted: Wanted, seen: BuildingSight) -> Prechecks:
+    """What all pre-checks say."""
+    return prechecks(wanted.cluster, wanted.hardware, seen.hosts, forced=wanted.forced, begun=wanted.begun)
+
+
+def precheck_proofs(checks: Prechecks) -> dict[str, StepProof]:
+    """One proof a host: everything that keeps it from being touched, the worst word first."""
+    found: dict[str, StepProof] = {}
+    fit = set(checks.fit)
+    for host in checks.hosts:
+        stopping = checks.of(host)
+        failing = [one for one in stopping if one.word is VerdictWord.FAIL]
+        why = "; ".join(f"{one.check}: {one.found}" + (f" ({one.advice})" if one.advice else "") for one in stopping)
+        word = VerdictWord.PASS if host in fit else VerdictWord.FAIL if failing else VerdictWord.UNKNOWN
+        found[f"{Stage.PRECHECKS}/{host}"] = StepProof(word, why or "every check passes")
+    return found
+
+
+def _components(wanted: Wanted, seen: BuildingSight) -> dict[str, StepProof]:
+    if isinstance(seen.components, Unread):
+        why = StepProof(VerdictWord.UNKNOWN, seen.components.why)
+        return {f"{Stage.COMPONENTS}/{one.name}": why for one in wanted.chosen}
+    return component_proofs(wanted.chosen, seen.components, wanted.since)
+
+
+def run_proof(seen: BuildingSight) -> StepProof:
+    """Whether the run that proves the cluster has succeeded."""
+    run = seen.proof
+    if run is None:
+        return StepProof(VerdictWord.FAIL, "no run has trained on the cluster as it is wanted")
+    if run.state is RunState.SUCCEEDED:
+        return StepProof(VerdictWord.PASS, f"run {run.name} succeeded")
+    if run.state in FINISHED:
+        return StepProof(VerdictWord.FAIL, f"run {run.name} {run.state}: {run.why}")
+    return StepProof(VerdictWord.FAIL, f"run {run.name} is {run.state}: {run.why}")
+
+
+def upgrade_proof(host: str, version: str, seen: BuildingSight) -> StepProof:
+    """Whether a node runs the version: its kubelet, it is Ready, and where it is a control plane its API server."""
+    nodes = seen.cluster.nodes
+    if nodes is None:
+        return StepProof(VerdictWord.UNKNOWN, "no control plane tells")
+    node = nodes.get(host)
+    if node is None:
+        return StepProof(VerdictWord.FAIL, "the cluster knows no such node")
+    found = str(part(node, "status", "nodeInfo").get("kubeletVersion", "")).lstrip("v")
+    if found != version:
+        return StepProof(VerdictWord.FAIL, f"its kubelet is {found or 'of an unknown version'}")
+    ready = _ready(node)
+    if ready != "True":
+        word = VerdictWord.FAIL if ready == "False" else VerdictWord.UNKNOWN
+        return StepProof(word, f"{version}, and it is not Ready")
+    if part(node, "spec").get("unschedulable"):
+        return StepProof(VerdictWord.FAIL, f"{version} and Ready, and still cordoned")
+    old = [image for image in _plane_images(seen, host) if not image.endswith(f":v{version}")]
+    if old:
+        return StepProof(VerdictWord.FAIL, f"it still runs {', '.join(old[:4])}")
+    return StepProof(VerdictWord.PASS, f"{version}, Ready")
+
+
+def leave_proof(host: str, seen: BuildingSight, *, dead: bool) -> StepProof:
+    """Whether the cluster knows a host no more, and nothing of the cluster is on it (`dead`: that is not asked)."""
+    nodes, best = seen.cluster.nodes, seen.cluster.best
+    if nodes is None or best is None or best.members is None:
+        return StepProof(VerdictWord.UNKNOWN, "no control plane tells")
+    if host in nodes:
+        return StepProof(VerdictWord.FAIL, "the cluster has its node")
+    if any(member.name == host for member in best.members):
+        return StepProof(VerdictWord.FAIL, "it is a member of etcd")
+    if dead:
+        return StepProof(VerdictWord.PASS, "the cluster knows it no more; it was not asked itself")
+    facts = seen.facts.get(host, Unread("it was not looked at"))
+    if isinstance(facts, Unread):
+        return StepProof(VerdictWord.UNKNOWN, f"the cluster knows it no more; itself: {facts.why}")
+    left = facts.leftovers
+    if isinstance(left, Unread):
+        return StepProof(VerdictWord.UNKNOWN, f"the cluster knows it no more; what is left on it: {left.why}")
+    what = [*left.files, *left.processes, *left.interfaces, *left.mounts]
+    if what:
+        return StepProof(VerdictWord.FAIL, f"left on it: {', '.join(what[:4])}")
+    return StepProof(VerdictWord.PASS, "the cluster knows it no more, and nothing is left on it")
+
+
+def removal_proof(component: str, seen: BuildingSight) -> StepProof:
+    """Whether a component is gone, and its note with it."""
+    if isinstance(seen.components, Unread):
+        return StepProof(VerdictWord.UNKNOWN, seen.components.why)
+    if component in seen.components:
+        return StepProof(VerdictWord.FAIL, f"{seen.components[component].version} is there")
+    return StepProof(VerdictWord.PASS, "nothing of it is there")
+
+
+def _ready(node: Json) -> str:
+    found = [one for one in items(node, "status", "conditions") if one.get("type") == "Ready"]
+    return str(found[0].get("status")) if found else ""
+
+
+def _plane_images(seen: BuildingSight, host: str) -> list[str]:
+    """Images of Kubernetes' own static pods on a control plane; etcd has versions of its own."""
+    best = seen.cluster.best
+    own = [f"kube-{name}-{host}" for name in ("apiserver", "controller-manager", "scheduler")]
+    pods = [pod for pod in (best.pods or () if best else ()) if part(pod, "metadata").get("name") in own]
+    return [str(one.get("image", "")) for pod in pods for one in items(pod, "spec", "containers")]

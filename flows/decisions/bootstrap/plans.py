@@ -1,0 +1,127 @@
+"""The plan of a request: which steps, of which hosts, in which order; from inventory, components and ledger alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from flows.decisions.bootstrap.changes import leave_steps, upgrade_steps
+from flows.decisions.bootstrap.components import component_steps
+from flows.decisions.bootstrap.judge import Wanted
+from flows.decisions.bootstrap.plan import steps_of
+from flows.decisions.text import first_names
+from profiles.bootstrap.inventory import Bootstrap
+from profiles.bootstrap.request import BootstrapRequest
+from profiles.errors import ProfileError
+from workflows.model.bootstrap import CLUSTER, Stage, Step, StepRecord
+from workflows.model.components import InstalledComponent
+
+SHOWN = 6
+
+
+def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[Step, ...]:
+    """Every step of the request, each behind those that it comes after.
+
+    Args:
+        wanted: what the cluster is to be.
+        request: what is asked for.
+        records: what the ledger remembers, by id.
+
+    Raises:
+        ProfileError: the request names hosts that the inventory does not, or the release lacks a digest.
+    """
+    bootstrap = section(wanted)
+    refuse_unknown(bootstrap, (*request.hosts, *request.without))
+    match request.verb:
+        case "build" | "check" | "join":
+            return trimmed(_building(wanted, request, records))
+        case "leave":
+            return leave_steps(bootstrap, request.hosts, request.dead)
+        case "upgrade":
+            return upgrade_steps(bootstrap, request.version)
+        case "components":
+            return trimmed((*component_steps(wanted.chosen),))
+        case "drift" | "uninstall":
+            return ()
+        case _:
+            assert_never(request.verb)
+
+
+def removal_steps(installed: Mapping[str, InstalledComponent]) -> tuple[Step, ...]:
+    """One step a component that is there: all go together, in the order that the site knows."""
+    return tuple(
+        Step(Stage.REMOVAL, name, "gone", f"{name} {one.version} goes") for name, one in sorted(installed.items())
+    )
+
+
+def section(wanted: Wanted) -> Bootstrap:
+    """The section `bootstrap` of the profile.
+
+    Raises:
+        ProfileError: there is none.
+    """
+    if wanted.cluster.bootstrap is None:
+        raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
+    return wanted.cluster.bootstrap
+
+
+def refuse_unknown(bootstrap: Bootstrap, names: Sequence[str]) -> None:
+    """Nothing where the inventory names all of these.
+
+    Raises:
+        ProfileError: it does not.
+    """
+    unknown = [name for name in names if name not in bootstrap.hosts]
+    if unknown:
+        known = first_names(list(bootstrap.hosts), SHOWN)
+        raise ProfileError("hosts", f"{first_names(unknown, SHOWN)}: no such host in the inventory ({known})")
+
+
+def subjects_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[str, ...]:
+    """Hosts that the request concerns, in the order of the inventory.
+
+    A host that left stays out until it is asked to join. Who joins concerns itself and those that were begun before.
+    """
+    hosts = section(wanted).hosts
+    gone = {record.subject for record in records.values() if (record.stage, record.state) == (Stage.LEAVE, "proven")}
+    begun = {record.subject for record in records.values() if record.stage in BEGINS}
+    match request.verb:
+        case "join":
+            chosen = [name for name in hosts if name in request.hosts or (name in begun and name not in gone)]
+        case "leave":
+            chosen = [name for name in hosts if name in request.hosts]
+        case _:
+            chosen = [name for name in hosts if name not in gone and (not request.hosts or name in request.hosts)]
+    return tuple(name for name in chosen if name not in request.without)
+
+
+BEGINS = (Stage.CONTROL_PLANE, Stage.WORKERS)
+"""Stages that make a host a node."""
+
+
+def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> list[Step]:
+    concerned = set(subjects_of(wanted, request, records))
+    steps = [step for step in steps_of(wanted.cluster, wanted.release, wanted.authority) if step.subject in concerned]
+    if request.verb == "join" or request.hosts or not wanted.chosen:
+        return steps
+    made = tuple(step.id for step in steps if step.stage is not Stage.PRECHECKS)
+    parts = component_steps(wanted.chosen, made)
+    whole = [*steps, *parts]
+    run = section(wanted).proof_run
+    trains = f"run {run} trains to its end"
+    last = Step(Stage.PROOF, CLUSTER, fingerprint_of(whole, run), trains, tuple(step.id for step in (*parts, *steps)))
+    return [*whole, *([last] if run else [])]
+
+
+def fingerprint_of(steps: Collection[Step], run: str) -> str:
+    """Of everything that a proof proves: steps in any order, and the run that trains."""
+    text = "\n".join([run, *sorted(f"{step.id} {step.wanted}" for step in steps)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def trimmed(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps without those before them that are no part of the plan."""
+    ids = {step.id for step in steps}
+    return tuple(replace(step, after=tuple(name for name in step.after if name in ids)) for step in steps)

@@ -1,0 +1,79 @@
+"""Nodes emptied before they are upgraded or leave: runs move first, with their newest save, then what else is there.
+
+A cordon is all that a run needs: its flow saves the gang and begins the next attempt elsewhere. Only pods that are left
+after that are evicted, under the disruption budgets of their owners.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from profiles.cluster import ClusterProfile
+from profiles.errors import Unavailable
+from tasks.bootstrap.access import KUBECTL, run_on
+from tasks.bootstrap.site import Tell, pause
+from tasks.context import world
+from workflows import labels
+from workflows.model.manifest import Json
+
+MOVE_SECONDS = 900.0
+"""For runs to save and leave; a save of a large model takes minutes."""
+DRAIN_SECONDS = 600.0
+LOOK_SECONDS = 5.0
+ENDED = ("Succeeded", "Failed")
+
+
+def empty_nodes(profile: ClusterProfile, anchor: str, names: Sequence[str], tell: Tell) -> None:
+    """Cordon these nodes, wait until no run has a living pod on them, and evict what else is there.
+
+    `anchor` is a control plane that serves. A node that the cluster does not know is empty.
+
+    Raises:
+        Unavailable: it did not end in time, or the control plane does not answer; nodes stay cordoned.
+    """
+    known = set(run_on(profile, anchor, (*KUBECTL, "get", "nodes", "-o", "name")).split())
+    there = [name for name in names if f"node/{name}" in known]
+    if not there:
+        return
+    run_on(profile, anchor, (*KUBECTL, "cordon", *there))
+    tell(f"{', '.join(there)}: cordoned; runs save and move first")
+    until, told = world().now() + MOVE_SECONDS, ""
+    while runs := _runs_on(profile, anchor, there):
+        if world().now() >= until:
+            raise Unavailable(f"after {MOVE_SECONDS:.0f} s still there: run {', '.join(runs)}; no node was changed")
+        said = f"waiting for run {', '.join(runs)} to move"
+        if said != told:
+            tell(said)
+        told = said
+        pause(LOOK_SECONDS)
+    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={DRAIN_SECONDS:.0f}s")
+    run_on(profile, anchor, (*KUBECTL, "drain", *there, *flags), DRAIN_SECONDS + LOOK_SECONDS)
+
+
+def open_nodes(profile: ClusterProfile, anchor: str, names: Sequence[str]) -> None:
+    """Let pods come to these nodes again.
+
+    Raises:
+        Unavailable: the control plane does not answer.
+    """
+    if names:
+        run_on(profile, anchor, (*KUBECTL, "uncordon", *names))
+
+
+def _runs_on(profile: ClusterProfile, anchor: str, nodes: Sequence[str]) -> list[str]:
+    """Runs with a living pod on one of these nodes."""
+    words = (*KUBECTL, "get", "pods", "--all-namespaces", "-l", labels.RUN, "-o", "json")
+    told = run_on(profile, anchor, words)
+    try:
+        return sorted({_run_of(pod) for pod in json.loads(told)["items"] if _lives_on(pod, nodes)})
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unavailable(f"{anchor}: its list of pods cannot be read: {error}") from error
+
+
+def _lives_on(pod: Json, nodes: Sequence[str]) -> bool:
+    return pod["spec"].get("nodeName") in nodes and pod.get("status", {}).get("phase") not in ENDED
+
+
+def _run_of(pod: Json) -> str:
+    return str(pod["metadata"]["labels"][labels.RUN])

@@ -1,0 +1,195 @@
+"""`primus bootstrap` on real hosts: from nothing to proven though it is killed amid stages, and what comes after."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.ledger.ledger import Ledger
+from tasks.settings import Settings
+from tests.lab.lab import Lab
+from tests.support.running.waiting import patience
+from workflows.model.bootstrap import Stage
+
+Json = dict[str, Any]
+COMMAND_S = patience(900.0)
+GOES_ON_S = patience(5.0)
+LOOK_S = 0.05
+WRITTEN = "/etc /usr/local /opt /var/lib/kubelet/config.yaml /var/lib/etcd/member/wal"
+"""What a bootstrap writes on a host."""
+
+
+class Commands:
+    """`primus bootstrap` as a person types it, with a home of its own."""
+
+    def __init__(self, home: Path, profile: Path) -> None:
+        self.home, self.profile = home, profile
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PRIMUS_")}
+        self.environment = {**own, "PRIMUS_HOME": str(home)}
+        self.ledger = Ledger(Settings.from_environment({"PRIMUS_HOME": str(home)}).ledger_url)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "deployments.cli.main", "bootstrap", str(self.profile), *words, "--json"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=self.environment, text=True, start_new_session=True, **pipes)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    def run(self, *words: str, code: int = 0) -> Json:
+        """The document that it prints."""
+        process = self.start(*words)
+        out, said = process.communicate(timeout=COMMAND_S)
+        assert process.returncode == code, f"{process.returncode}: {said[-3000:]}{out[-3000:]}"
+        return json.loads(out)
+
+    def killed_once(self, stage: Stage, subject: str) -> float:
+        """Start it, and SIGKILL it once this step stands in the ledger as begun; seconds until it stood there."""
+        process, began, step = self.start(), time.monotonic(), f"{stage}/{subject}"
+        deadline = time.monotonic() + COMMAND_S
+        while time.monotonic() < deadline:
+            record = self.ledger.bootstrap_steps("made").get(step)
+            if record is not None and record.state == "began":
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                return time.monotonic() - began
+            if process.poll() is not None:
+                out, said = process.communicate()
+                pytest.fail(f"it ended with {process.returncode} before {step} began: {said[-3000:]}{out[-2000:]}")
+            time.sleep(LOOK_S)
+        pytest.fail(f"{step} never began")
+
+    def begun(self) -> Counter[str]:
+        """How often each step was begun, of all commands."""
+        lines = [line for line in self.ledger.history() if line.kind == "bootstrap" and line.why.startswith("began: ")]
+        return Counter(line.subject for line in lines)
+
+
+@pytest.fixture(scope="module")
+def commands(standing: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """With a home of its own; afterwards nothing was done to hosts."""
+    made = Commands(tmp_path_factory.mktemp("home"), standing.profile)
+    yield made
+    made.ledger.close()
+    standing.renew(*standing.hosts)
+
+
+@pytest.fixture
+def bare(lab: Lab, commands: Commands, tmp_path: Path) -> Iterator[Commands]:
+    """Hosts to which nothing was done, and a ledger that knows nothing."""
+    lab.renew(*lab.hosts)
+    fresh = Commands(tmp_path / "home", lab.profile)
+    yield fresh
+    fresh.ledger.close()
+
+
+@pytest.fixture
+def proven(lab: Lab, commands: Commands) -> Commands:
+    """Hosts that are a proven cluster; what holds already is only looked at."""
+    assert commands.run()["word"] == "done"
+    return commands
+
+
+def digests(lab: Lab) -> dict[str, str]:
+    """One digest a host of everything that a bootstrap writes."""
+    find = f"find {WRITTEN} -type f ! -name '*.wal' -exec sha256sum {{}} + 2>/dev/null | sort | sha256sum"
+    return {host.name: host.run(find).split()[0] for host in lab.hosts}
+
+
+def test_a_check_says_what_would_be_done_and_writes_nothing(lab: Lab, bare: Commands) -> None:
+    commands = bare
+    before = digests(lab)
+    told = commands.run("--check")
+    assert told["word"] == "done", told
+    assert all(row["prechecks"] == "pass" for row in told["table"].values()), told["notes"]
+    assert told["table"]["n1"]["control-plane"] == "not yet"
+    assert digests(lab) == before
+    assert commands.begun() == Counter()
+
+
+def test_three_hosts_become_a_cluster_though_the_command_is_killed_amid_every_stage(lab: Lab, bare: Commands) -> None:
+    commands = bare
+    first, *others = [host.name for host in lab.hosts]
+    for stage, subject in ((Stage.HOSTS, first), (Stage.CONTROL_PLANE, first), (Stage.CONTROL_PLANE, others[0])):
+        seconds = commands.killed_once(stage, subject)
+        print(f"killed amid {stage}/{subject}, {seconds:.1f} s after it was started")
+    began = time.monotonic()
+    told = commands.run()
+    print(f"proven {time.monotonic() - began:.1f} s later")
+    for step in told["steps"]:
+        print(f"{step['id']:28} {step['seconds']} s: {step['why'][:80]}")
+    assert told["word"] == "done"
+    assert {word for row in told["table"].values() for word in row.values()} == {"pass"}
+    begun = commands.begun()
+    assert begun[f"control-plane/{first}"] <= 2
+    assert all(count == 1 for step, count in begun.items() if step.startswith("network/"))
+    kubeconfig = commands.home / "clusters" / "made" / "kubeconfig"
+    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+    nodes = json.loads(lab.host(first).run("kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o json"))
+    assert len(nodes["items"]) == len(lab.hosts)
+
+
+def test_a_proven_cluster_is_only_looked_at(lab: Lab, proven: Commands) -> None:
+    commands = proven
+    begun, before = commands.begun(), digests(lab)
+    began = time.monotonic()
+    told = commands.run()
+    print(f"a look at a proven cluster: {time.monotonic() - began:.1f} s")
+    assert (told["word"], commands.begun()) == ("done", begun)
+    assert digests(lab) == before
+    assert commands.run("--drift")["notes"] == []
+
+
+def test_drifts_that_were_put_in_are_found_and_no_other(lab: Lab, proven: Commands) -> None:
+    commands = proven
+    one, two, three = lab.hosts[:3]
+    one.run("sed -i '1i # by hand' /etc/containerd/config.toml")
+    one.run("echo '# by hand' >>/etc/systemd/system/kubelet.service")
+    two.run("sysctl -qw net.ipv4.ip_forward=0")
+    two.run("systemctl disable -q kubelet")
+    three.run("ctr -n k8s.io images rm registry.k8s.io/kube-scheduler:v1.36.3")
+    kubectl = "kubectl --kubeconfig /etc/kubernetes/admin.conf"
+    one.run(f"{kubectl} label node {two.name} primus-flows.io/rack=elsewhere --overwrite")
+    told = commands.run("--drift", code=1)
+    found = {(line.split(": ")[0], line.split(": ")[1]) for line in told["notes"]}
+    assert found == {
+        (one.name, "file /etc/containerd/config.toml"),
+        (one.name, "file /etc/systemd/system/kubelet.service"),
+        (two.name, "sysctl net.ipv4.ip_forward"),
+        (two.name, "unit kubelet.service"),
+        (three.name, "image registry.k8s.io/kube-scheduler:v1.36.3"),
+        (two.name, "label primus-flows.io/rack"),
+    }
+    commands.run()  # what hosts are is put back
+    one.run(f"{kubectl} label node {two.name} primus-flows.io/rack=rack-2 --overwrite")
+    assert commands.run("--drift")["notes"] == []
+
+
+def test_a_host_leaves_and_joins_again(lab: Lab, proven: Commands) -> None:
+    commands = proven
+    leaving = lab.hosts[-1].name
+    told = commands.run("--leave", leaving)
+    assert told["word"] == "done"
+    assert lab.host(leaving).run("ls /etc/kubernetes /var/lib/etcd 2>/dev/null | grep -c .", check=False).strip() == "0"
+    assert leaving not in commands.run("--check")["table"]
+    told = commands.run("--join", leaving)
+    assert told["word"] == "done"
+    assert commands.run("--check")["table"][leaving]["network"] == "pass"
+
+
+def test_a_host_that_lost_its_power_is_told_and_taken_up_again(lab: Lab, proven: Commands) -> None:
+    commands = proven
+    host = lab.hosts[1]
+    host.power_cut()
+    told = commands.run("--check", code=1)
+    assert told["table"][host.name]["prechecks"] in ("fail", "unknown")
+    assert any(host.name in line for line in told["notes"])
+    host.power_on()
+    assert commands.run()["word"] == "done"
