@@ -15,8 +15,7 @@ WRITES = 100
 WRITE_BYTES = 2300
 """What etcd's own test of a disk writes before each fdatasync (fio --bs=2300, etcd's FAQ on slow disks)."""
 FSYNC_SECONDS = 10.0
-"""A disk that has not done all by then is judged by what it did."""
-LEAST_WRITES = 20
+"""A disk that has not done all by then is judged by what it did, however little."""
 
 
 def works(asked: Options) -> Dict[str, Callable[[], Any]]:
@@ -63,7 +62,7 @@ def fsync_latency(root: str, folder: str) -> Dict[str, Any]:
     """Latencies of a small write that is made safe, in a file without a name: nothing is left, whatever happens.
 
     Raises:
-        CannotReadError: there is no place to write, or next to nothing was written in time.
+        CannotReadError: there is no place to write.
     """
     place = present(root, folder)
     try:
@@ -74,8 +73,6 @@ def fsync_latency(root: str, folder: str) -> Dict[str, Any]:
             os.close(handle)
     except OSError as error:
         raise CannotReadError(f"nothing can be written in {place}: {error.strerror or error}") from error
-    if len(took) < LEAST_WRITES:
-        raise CannotReadError(f"only {len(took)} writes in {place} were safe within {FSYNC_SECONDS:g} s")
     took.sort()
     rank = math.ceil(0.99 * len(took)) - 1
     return {"folder": place, "p99_ms": 1e3 * took[rank], "median_ms": 1e3 * took[len(took) // 2], "writes": len(took)}
@@ -96,7 +93,7 @@ def _nameless(folder: str) -> int:
 def _writes(handle: int, block: bytes) -> List[float]:
     took: List[float] = []
     deadline = time.monotonic() + FSYNC_SECONDS
-    while len(took) < WRITES and time.monotonic() < deadline:
+    while len(took) < WRITES and (not took or time.monotonic() < deadline):
         began = time.monotonic()
         os.write(handle, block)
         os.fdatasync(handle)

@@ -28,6 +28,8 @@ _CHECKS: Mapping[LookFailure, str] = {
 """What a failed look is about; all else is about reaching the host."""
 _UNCLEAR = (LookFailure.TIMED_OUT, LookFailure.LOST, LookFailure.UNREADABLE)
 """Of these nobody knows what is wrong."""
+_NEED_ROOT = ("fsync", "ports-free", "leftovers", "foreign-cluster", "certificates")
+"""What a user who is not root may not find out."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,19 @@ def prechecks(
     astray = {one.host for one in judged if one.check == "address" and one.word is VerdictWord.FAIL}
     judged += pairs(cluster, astray)
     order = tuple(cluster.bootstrap.hosts)
-    return Prechecks(order, gathered(judged, order, forced or {}))
+    return Prechecks(order, gathered(_by_causes(judged, forced or {}), order, forced or {}))
+
+
+def _by_causes(judged: list[Judged], forced: Mapping[str, str]) -> list[Judged]:
+    """Without what only follows from something else that stops the host; where that is forced, it is said."""
+    stops = {(one.check, one.host) for one in judged if one.word is VerdictWord.FAIL and one.check not in forced}
+
+    def follows(one: Judged) -> bool:
+        if one.word is VerdictWord.UNKNOWN and one.check in _NEED_ROOT:
+            return ("sudo", one.host) in stops
+        return one.check == "certificates" and ("leftovers", one.host) in stops
+
+    return [one for one in judged if not follows(one)]
 
 
 def _unseen(host: str, sight: HostSight | None) -> Iterator[Judged]:

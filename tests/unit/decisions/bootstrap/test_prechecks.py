@@ -154,6 +154,18 @@ def test_what_is_forced_is_kept_and_stops_nobody() -> None:
         judged(sight, forced={"entropy": " "})
 
 
+def test_what_follows_from_a_cause_is_said_where_the_cause_is_forced() -> None:
+    no_root = Defect(items={"privilege": {"is": "there is no sudo on it"}, "fsync": {"why": "Permission denied"}})
+    sight = sight_of(PROFILE, {"c1": no_root})
+    assert outline(judged(sight)) == [("sudo", ("c1",), "fail")]
+    assert outline(judged(sight, forced={"sudo": "an agent does it"})) == [("fsync", ("c1",), "unknown")]
+    ends = {"file": "/etc/kubernetes/pki/ca.crt", "expires_at": 1.0, "days_left": 1.0}
+    left = {"leftovers": {"is": {"files": [ends["file"]]}}, "certificates": {"is": [ends]}}
+    sight = sight_of(PROFILE, {"w1": Defect(items=left)})
+    assert outline(judged(sight)) == [("leftovers", ("w1",), "fail")]
+    assert outline(judged(sight, forced={"leftovers": "its own"})) == [("certificates", ("w1",), "fail")]
+
+
 def test_hosts_that_were_not_looked_at_are_not_fit() -> None:
     sight = sight_of(PROFILE)
     found = judged(replace(sight, hosts={name: one for name, one in sight.hosts.items() if name != "w2"}))

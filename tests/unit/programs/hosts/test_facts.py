@@ -24,7 +24,7 @@ from workflows.model.host_facts import (
     Unread,
     parse_facts,
 )
-from workflows.programs.hosts import cluster, network
+from workflows.programs.hosts import cluster, disks, network
 from workflows.programs.hosts.main import facts, serve
 from workflows.programs.hosts.options import Options, from_json
 
@@ -156,6 +156,15 @@ def test_this_machine_is_read_and_nothing_is_left(tmp_path: Path) -> None:
     assert known(found.disks)[0].total_bytes > 0
     for item in ("hostname", "kernel", "arch", "python", "init", "memory", "limits", "interfaces", "entropy"):
         assert not isinstance(getattr(found, item), Unread), item
+
+
+def test_a_disk_that_does_next_to_nothing_in_time_is_judged_by_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "FSYNC_SECONDS", 0.0)
+    found = disks.fsync_latency("/", str(tmp_path))
+    assert found["writes"] == 1
+    assert found["p99_ms"] == found["median_ms"] > 0
 
 
 def test_the_time_a_certificate_ends_is_read_without_a_library() -> None:
