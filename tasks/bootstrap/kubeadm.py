@@ -9,15 +9,19 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
-from profiles.errors import ProfileError, Refused
+from profiles.errors import ProfileError, Refused, Unavailable
 from profiles.vocabulary import VerdictWord
-from tasks.bootstrap.kubeadm_variables import common_variables, host_variables
+from tasks.bootstrap.access import run_on
+from tasks.bootstrap.kubeadm_variables import common_variables, host_variables, own_server, program
 from tasks.ssh.plays import HostEnd, Play, PlayEvent, PlayHost, run_play
+from workflows.bootstrap import kubeadm_documents
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight, plane_sight
 from workflows.bootstrap.host_state import sections
 from workflows.model.bootstrap import Stage, Step
@@ -54,18 +58,33 @@ class KubeadmSite:
 
 
 def look(site: KubeadmSite, planes: Iterable[str] | None = None) -> ControlSight:
-    """Ask control planes (all that the inventory names, or these) what they see. Nothing is changed."""
+    """Ask control planes (all that the inventory names, or these) what they see. Nothing is changed.
+
+    Each is asked over a connection of its own: a look comes before every move, and Ansible takes seconds for it.
+    """
     asked = tuple(site.planes if planes is None else planes)
-    ends = _run(replace(site, check=False, logs=None), "look", {"targets": asked}, LOOK_SECONDS)
+    with ThreadPoolExecutor(max(1, len(asked))) as pool:
+        answers = list(pool.map(partial(_ask, site.cluster), asked))
     seen: dict[str, PlaneSight] = {}
     unseen: dict[str, str] = {}
-    for name, end in ends.items():
-        found = plane_sight(name, end.told.get("look", ""))
-        if end.word is VerdictWord.PASS and found is not None:
+    for name, (text, why) in zip(asked, answers, strict=True):
+        found = plane_sight(name, text)
+        if found is not None:
             seen[name] = found
         else:
-            unseen[name] = end.why or "its answer cannot be read"
+            unseen[name] = why or "its answer cannot be read"
     return ControlSight(seen, unseen)
+
+
+def _ask(cluster: ClusterProfile, name: str) -> tuple[str, str]:
+    """What a control plane prints, and why it printed nothing."""
+    bootstrap, _ = sections(cluster)
+    servers = (kubeadm_documents.server_of(bootstrap), own_server(bootstrap, name))
+    words = (bootstrap.ssh.python, "-I", "-c", program("plane"), "look", *servers)
+    try:
+        return run_on(cluster, name, words, LOOK_SECONDS), ""
+    except Unavailable as error:
+        return "", str(error)
 
 
 def apply(site: KubeadmSite, steps: Sequence[Step], sight: ControlSight | None = None) -> dict[str, HostEnd]:

@@ -93,7 +93,6 @@ def host_variables(cluster: ClusterProfile, release: ReleaseProfile, name: str) 
         "primus_images": {"images": state.images, "archives": _items(bootstrap.mirror, state.archives), **fetched},
         "primus_units": _units(state),
         "primus_controls": host.controls,
-        "primus_own_server": f"{host.ip}:{kubeadm_documents.port_of(bootstrap)}",
         "primus_init": kubeadm_documents.init_documents(cluster, release.version, name),
         "primus_join": kubeadm_documents.join_document(cluster, name),
         "primus_certificates": kubeadm_documents.certificates_documents(cluster, release.version, name),
@@ -107,6 +106,11 @@ def _kubeadm(version: str) -> str:
     """A script that runs kubeadm and writes down that it came through: whoever started it may be dead by then."""
     done = f"mkdir -p {STATE} && echo {version} > {leaving.MARK}"
     return f'"$0" "$@"; code=$?; rm -f {DOCUMENT}; [ $code -ne 0 ] || {{ {done}; }}; exit $code'
+
+
+def own_server(bootstrap: Bootstrap, name: str) -> str:
+    """Where a control plane's own API server listens, `address:port`."""
+    return f"{bootstrap.hosts[name].ip}:{kubeadm_documents.port_of(bootstrap)}"
 
 
 def authority_of(mirror: Mirror) -> str:

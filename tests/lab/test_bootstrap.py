@@ -152,7 +152,7 @@ def test_drifts_that_were_put_in_are_found_and_no_other(lab: Lab, proven: Comman
     one, two, three = lab.hosts[:3]
     one.run("sed -i '1i # by hand' /etc/containerd/config.toml")
     one.run("echo '# by hand' >>/etc/systemd/system/kubelet.service")
-    two.run("sysctl -qw net.ipv4.ip_forward=0")
+    two.run("sysctl -qw net.bridge.bridge-nf-call-ip6tables=0")
     two.run("systemctl disable -q kubelet")
     three.run("ctr -n k8s.io images rm registry.k8s.io/kube-scheduler:v1.36.3")
     kubectl = "kubectl --kubeconfig /etc/kubernetes/admin.conf"
@@ -162,7 +162,7 @@ def test_drifts_that_were_put_in_are_found_and_no_other(lab: Lab, proven: Comman
     assert found == {
         (one.name, "file /etc/containerd/config.toml"),
         (one.name, "file /etc/systemd/system/kubelet.service"),
-        (two.name, "sysctl net.ipv4.ip_forward"),
+        (two.name, "sysctl net.bridge.bridge-nf-call-ip6tables"),
         (two.name, "unit kubelet.service"),
         (three.name, "image registry.k8s.io/kube-scheduler:v1.36.3"),
         (two.name, "label primus-flows.io/rack"),
