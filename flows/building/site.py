@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from flows.decisions.bootstrap.components import removal_order
+from flows.decisions.bootstrap.join_reasons import why_not_joined
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.plans import section
 from flows.decisions.bootstrap.proofs import questions
@@ -107,6 +108,17 @@ class KubeadmHosts:
                     return failed(steps, kubeadm.apply(self._site(tell), steps, self._planes()))
         except (PrimusError, OSError) as error:
             return {step.id: str(error) for step in steps}
+
+    def explain(self, steps: Sequence[Step]) -> Mapping[str, str]:
+        """Why hosts did not become nodes in time: one of the known reasons, from their facts and journals."""
+        nodes = [step for step in steps if step.stage in (Stage.CONTROL_PLANE, Stage.WORKERS)]
+        if not nodes:
+            return {}
+        told = kubeadm.journals(self._site(), [step.subject for step in nodes])
+        facts = self.last.facts if self.last is not None else {}
+        return {
+            step.id: why_not_joined(facts.get(step.subject, Unread()), told.get(step.subject, ())) for step in nodes
+        }
 
     @property
     def _section(self) -> Bootstrap:

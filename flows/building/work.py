@@ -158,10 +158,18 @@ class Builder(Generic[Seen]):
             open_proofs = [proofs[step.id] for step in steps if not holds(proofs, step.id) and step.id not in failed]
             silent = all(proof.word is VerdictWord.UNKNOWN for proof in open_proofs)
             if world().now() - began >= (0.0 if not open_proofs else SILENCE_SECONDS if silent else self.most_seconds):
-                for step in steps:
-                    self.tell(f"{step.id}: {proofs[step.id].word}: {failed.get(step.id) or proofs[step.id].why}")
+                self._tell_ends(steps, proofs, failed)
                 return seen
             pause(SETTLE_SECONDS)
+
+    def _tell_ends(self, steps: Sequence[Step], proofs: StepProofs, failed: Mapping[str, str]) -> None:
+        """What came of each, and for what does not hold in time the reason where one is known."""
+        late = [step for step in steps if not holds(proofs, step.id) and step.id not in failed]
+        reasons: Mapping[str, str] = self.site.explain(late) if late else {}
+        for step in steps:
+            why = failed.get(step.id) or proofs[step.id].why
+            reason = f" ({reasons[step.id]})" if reasons.get(step.id) else ""
+            self.tell(f"{step.id}: {proofs[step.id].word}: {why}{reason}")
 
     def again(self, seen: Seen, subjects: Sequence[str]) -> Seen:
         """What is known after a short look at these."""

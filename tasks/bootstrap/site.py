@@ -35,6 +35,10 @@ class Site(Protocol[Seen_co]):
         """
         ...
 
+    def explain(self, steps: Sequence[Step]) -> Mapping[str, str]:
+        """Why steps that were carried out do not hold in time, by their ids, where that can be told in one line."""
+        ...
+
 
 @dataclass(frozen=True)
 class StepBook:

@@ -42,6 +42,8 @@ class MadeSite:
     """Id -> how often carrying it out fails."""
     slow: dict[str, int] = field(default_factory=dict[str, int])
     """Id -> after how many looks it holds."""
+    vain: set[str] = field(default_factory=set[str])
+    """Ids of steps that come to nothing."""
     cut_at: str = ""
     """Id of the step amid which its host's power is cut."""
     kill_after: int | None = None
@@ -60,7 +62,7 @@ class MadeSite:
             assert step.id not in self.holding, f"{step.id} held already"
             if step.id == self.cut_at:
                 self.silent.add(step.subject)
-            if step.subject in self.silent:
+            if step.subject in self.silent or step.id in self.vain:
                 continue
             self.done.append(step.id)
             if self.refused.get(step.id, 0):
@@ -70,6 +72,9 @@ class MadeSite:
                 self.holding.add(step.id)
         self._act()
         return failed
+
+    def explain(self, steps: Sequence[Step]) -> Mapping[str, str]:
+        return {step.id: "its clock is not the cluster's" for step in steps}
 
     def _act(self) -> None:
         self.clock[0] += 1.0
@@ -225,6 +230,13 @@ def test_a_step_that_needs_time_to_hold_is_waited_for_and_not_done_again(
     site = MadeSite(clock, slow={"control-plane/n1": 20})
     assert carried(profile, site).word == "done"
     assert site.done.count("control-plane/n1") == 1
+
+
+def test_what_does_not_hold_in_time_gets_its_reason(here: World, clock: list[float], profile: ClusterProfile) -> None:
+    site, told = MadeSite(clock, vain={"workers/w1"}), list[str]()
+    assert carried(profile, site, told).word == "failed"
+    assert "workers/w1: fail: it is not there (its clock is not the cluster's)" in told
+    assert site.done.count("workers/w2") == 1
 
 
 @pytest.mark.parametrize(("failures", "word", "tries"), [(1, "done", 2), (2, "failed", 2)])
