@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -236,6 +237,16 @@ class ClusterProfile(Value):
     """How nodes are tested through Slurm (`primus preflight --launcher slurm`)."""
     bootstrap: Bootstrap | None = None
     """The hosts and what is to be made of them (`primus bootstrap`)."""
+
+    @cached_property
+    def spare_hosts(self) -> frozenset[str]:
+        """Hosts of the section `bootstrap` that are their pool's spares: the last ones of those that work, by name."""
+        by_pool: dict[str, list[str]] = {}
+        for name, host in (self.bootstrap.hosts if self.bootstrap is not None else {}).items():
+            if host.works:
+                by_pool.setdefault(host.pool or self.pools[0].name, []).append(name)
+        kept = {pool.name: pool.nodes - pool.spares for pool in self.pools}
+        return frozenset(name for pool, names in by_pool.items() for name in sorted(names)[kept[pool] :])
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> ClusterProfile:

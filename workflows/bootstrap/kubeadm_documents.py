@@ -144,10 +144,7 @@ def node_labels(cluster: ClusterProfile, name: str) -> dict[str, str]:
     found = {key: value for key, value in place.items() if value}
     if host.works:
         pool = pool_of(cluster, host)
-        mates = sorted(
-            other for other, item in bootstrap.hosts.items() if item.works and pool_of(cluster, item) is pool
-        )
-        spare = {labels.SPARE: "true"} if name in mates[pool.nodes - pool.spares :] else {}
+        spare = {labels.SPARE: "true"} if name in cluster.spare_hosts else {}
         found = {**pool.labels, labels.POOL: pool.name, **spare, **found}
     return dict(sorted({**found, **host.labels}.items()))
 

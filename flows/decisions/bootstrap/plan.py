@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from workflows.bootstrap import kubeadm_documents
-from workflows.bootstrap.host_state import fingerprint, host_state, sections
+from workflows.bootstrap.host_state import HostState, fingerprint, host_state, sections
 from workflows.model.bootstrap import Stage, Step
 
 
@@ -28,7 +28,12 @@ def steps_of(cluster: ClusterProfile, release: ReleaseProfile, authority: str = 
     bootstrap, _ = sections(cluster)
     planes, workers = bootstrap.control_planes, bootstrap.workers
     steps = [_check(name) for name in bootstrap.hosts]
-    steps += [_host(cluster, release, name, authority) for name in bootstrap.hosts]
+    # What lies on a host that only works is the same everywhere: of ten thousand it is made once.
+    states = {name: host_state(cluster, release, name, authority) for name in (*planes, *workers[:1])}
+    prints = {name: state.fingerprint for name, state in states.items()}
+    for name in bootstrap.hosts:
+        like = name if name in states else workers[0]
+        steps.append(_host(name, states[like], prints[like]))
     for before, name in zip(("", *planes), planes, strict=False):
         after = (f"{Stage.HOSTS}/{name}", *([f"{Stage.CONTROL_PLANE}/{before}"] if before else []))
         first = "begins the cluster" if not before else "joins the control plane"
@@ -46,10 +51,9 @@ def _check(name: str) -> Step:
     return Step(Stage.PRECHECKS, name, "", "is fit to become a node")
 
 
-def _host(cluster: ClusterProfile, release: ReleaseProfile, name: str, authority: str) -> Step:
-    state = host_state(cluster, release, name, authority)
+def _host(name: str, state: HostState, wanted: str) -> Step:
     what = f"gets {len(state.files)} files, {len(state.downloads)} programs and {len(state.images)} images"
-    return Step(Stage.HOSTS, name, state.fingerprint, what, (f"{Stage.PRECHECKS}/{name}",))
+    return Step(Stage.HOSTS, name, wanted, what, (f"{Stage.PRECHECKS}/{name}",))
 
 
 def _network(cluster: ClusterProfile) -> list[Step]:
