@@ -12,6 +12,8 @@ from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.mirror import release_with_digests
 from flows.decisions.bootstrap.plans import plan_of, section, subjects_of
 from profiles.bootstrap.engines import Kubeadm
+from profiles.bootstrap.inventory import Bootstrap
+from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
@@ -54,11 +56,12 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
         raise ProfileError("bootstrap.engine", f"only kubeadm can be carried out here so far, got {engine.kind}")
     here = world()
     records = here.ledger.bootstrap_steps(profile.name)
-    said = said_digests(profile.bootstrap.mirror)
+    release = load_release(engine.release)
+    said = said_digests(profile.bootstrap.mirror) if asks_mirror(profile.bootstrap, release, request) else {}
     chosen = chosen_of(profile, request, said)
     wanted = Wanted(
         profile,
-        release_with_digests(load_release(engine.release), said),
+        release_with_digests(release, said),
         {pool.hardware: load_hardware(pool.hardware) for pool in profile.pools},
         chosen,
         since=here.now(),
@@ -75,6 +78,13 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
     proof = next((step.wanted for step in plan if step.stage is Stage.PROOF), "")
     site = KubeadmHosts(wanted, logs, proof, request.cluster or here.settings.cluster, load_shelf())
     return Ground(request, wanted, plan, subjects_of(wanted, request, records), site)
+
+
+def asks_mirror(bootstrap: Bootstrap, release: ReleaseProfile, request: BootstrapRequest) -> bool:
+    """Whether digests that only the mirror says are needed; a mirror that is away stops nothing else."""
+    files = (*release.files.values(), *release.image_archives)
+    brings = bootstrap.install_components and request.verb in CONCERNS
+    return brings or any(file.sha256 is None for file in files)
 
 
 def chosen_of(

@@ -17,13 +17,15 @@ import pytest
 
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
+from tests.bed.commands import until
 from tests.lab.lab import Lab
+from tests.lab.layout import VIRTUAL
 from tests.support.running.waiting import patience
 from workflows.model.bootstrap import Stage
 
 Json = dict[str, Any]
 COMMAND_S = patience(900.0)
-GOES_ON_S = patience(5.0)
+API_AWAY_S = patience(10.0)
 LOOK_S = 0.05
 WRITTEN = "/etc /usr/local /opt /var/lib/kubelet/config.yaml /var/lib/etcd/member/wal"
 """What a bootstrap writes on a host."""
@@ -33,9 +35,13 @@ class Commands:
     """`primus bootstrap` as a person types it, with a home of its own."""
 
     def __init__(self, home: Path, profile: Path) -> None:
-        self.home, self.profile = home, profile
+        self.profile = profile
+        self.begin_anew(home)
+
+    def begin_anew(self, home: Path) -> None:
+        """With a ledger that knows nothing."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("PRIMUS_")}
-        self.environment = {**own, "PRIMUS_HOME": str(home)}
+        self.home, self.environment = home, {**own, "PRIMUS_HOME": str(home)}
         self.ledger = Ledger(Settings.from_environment({"PRIMUS_HOME": str(home)}).ledger_url)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
@@ -75,6 +81,7 @@ class Commands:
 @pytest.fixture(scope="module")
 def commands(standing: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     """With a home of its own; afterwards nothing was done to hosts."""
+    standing.renew(*standing.hosts)
     made = Commands(tmp_path_factory.mktemp("home"), standing.profile)
     yield made
     made.ledger.close()
@@ -82,12 +89,12 @@ def commands(standing: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def bare(lab: Lab, commands: Commands, tmp_path: Path) -> Iterator[Commands]:
+def bare(lab: Lab, commands: Commands, tmp_path: Path) -> Commands:
     """Hosts to which nothing was done, and a ledger that knows nothing."""
     lab.renew(*lab.hosts)
-    fresh = Commands(tmp_path / "home", lab.profile)
-    yield fresh
-    fresh.ledger.close()
+    commands.ledger.close()
+    commands.begin_anew(tmp_path / "home")
+    return commands
 
 
 @pytest.fixture
@@ -194,3 +201,18 @@ def test_a_host_that_lost_its_power_is_told_and_taken_up_again(lab: Lab, proven:
     assert any(host.name in line for line in told["notes"])
     host.power_on()
     assert commands.run()["word"] == "done"
+
+
+def test_the_leader_s_power_is_cut_and_the_api_is_back_in_time(lab: Lab, proven: Commands) -> None:
+    leader = lab.leader()
+    assert leader is not None
+    ask = f"curl -sk --max-time 1 -o /dev/null -w '%{{http_code}}' https://{VIRTUAL}:6443/readyz"
+    peer = next(host for host in lab.hosts if host.name != leader.name)
+    assert peer.run(ask).strip() == "200"
+    began = time.monotonic()
+    leader.power_cut()
+    assert not leader.is_on()
+    until("the API answers again", lambda: peer.run(ask, check=False).strip() == "200", API_AWAY_S, every_s=0.1)
+    print(f"the API is back {time.monotonic() - began:.1f} s after the leader's power was cut")
+    leader.power_on()
+    assert proven.run()["word"] == "done"

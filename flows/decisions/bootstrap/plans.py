@@ -85,7 +85,7 @@ def subjects_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str,
     A host that left stays out until it is asked to join. Who joins concerns itself and those that were begun before.
     """
     hosts = section(wanted).hosts
-    gone = {record.subject for record in records.values() if (record.stage, record.state) == (Stage.LEAVE, "proven")}
+    gone = {record.subject for record in records.values() if has_left(record, records)}
     begun = {record.subject for record in records.values() if record.stage in BEGINS}
     match request.verb:
         case "join":
@@ -95,6 +95,14 @@ def subjects_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str,
         case _:
             chosen = [name for name in hosts if name not in gone and (not request.hosts or name in request.hosts)]
     return tuple(name for name in chosen if name not in request.without)
+
+
+def has_left(record: StepRecord, records: Mapping[str, StepRecord]) -> bool:
+    """Whether this is the step by which a host left, and nothing has made it a node since."""
+    if (record.stage, record.state) != (Stage.LEAVE, "proven"):
+        return False
+    made = [records.get(f"{stage}/{record.subject}") for stage in BEGINS]
+    return not any(one is not None and one.tries > 0 and one.began_at > record.began_at for one in made)
 
 
 BEGINS = (Stage.CONTROL_PLANE, Stage.WORKERS)
