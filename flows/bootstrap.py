@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from prefect import State, flow, task
@@ -179,7 +180,12 @@ def publish(outcome: BootstrapOutcome) -> None:
     own = str(flow_run.get_id() or "")
     put_artifact(own, plan_sheet(outcome.cluster, outcome.steps))
     put_artifact(own, table_sheet(outcome.table, outcome.why))
-    write_page(f"bootstrap-{outcome.cluster}", page_of(outcome))
+    keep_page(outcome)
+
+
+def keep_page(outcome: BootstrapOutcome) -> Path:
+    """Keep the page of a bootstrap that has ended; where it lies."""
+    return write_page(f"bootstrap-{outcome.cluster}", page_of(outcome))
 
 
 def page_of(outcome: BootstrapOutcome) -> str:

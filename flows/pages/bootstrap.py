@@ -13,7 +13,15 @@ from workflows.model.bootstrap import StepOutcome, StepRecord
 from workflows.model.events import Sheet
 
 Json = dict[str, Any]
-STAGE_COLOURS = {"hosts": BLUE, "control-plane": ORANGE, "workers": GREEN, "network": GREY}
+STAGE_COLOURS = {
+    "hosts": ("blue", BLUE),
+    "control-plane": ("orange", ORANGE),
+    "workers": ("green", GREEN),
+    "network": ("grey", GREY),
+}
+OTHERS = ("red", RED)
+ROW_SHARE = 0.8
+"""Of the height of a row that its bar takes."""
 MOST_BARS = 400
 MARKS = {"pass": "✔", "fail": "✖", "unknown": "?", "not yet": "·"}
 """What stands in the table, each beside its word."""
@@ -83,13 +91,15 @@ def timeline(done: Sequence[StepRecord], since: float) -> Plot | None:
         Bar(
             (record.began_at - since) / span * PLOT_WIDTH,
             max(2.0, ((record.ended_at or end) - record.began_at) / span * PLOT_WIDTH),
-            STAGE_COLOURS.get(record.stage, RED),
+            STAGE_COLOURS.get(record.stage, OTHERS)[1],
             f"{record.id}: {duration((record.ended_at or end) - record.began_at)}",
             PLOT_HEIGHT - index * height,
+            height * ROW_SHARE,
         )
         for index, record in enumerate(shown)
     ]
-    label = f"{plural(len(shown), 'step')} in {duration(span)}, the first one at the top"
+    colours = ", ".join(f"{stage} {word}" for stage, (word, _) in STAGE_COLOURS.items())
+    label = f"{plural(len(shown), 'step')} in {duration(span)}, the first one at the top ({colours})"
     return Plot(label, ("first", "last"), ("0 s", duration(span)), bars=bars)
 
 

@@ -34,7 +34,9 @@ class Bar(NamedTuple):
     fill: str = ""
     title: str = ""
     height: float = PLOT_HEIGHT
-    """Above the lower edge."""
+    """Of its upper edge above the plot's lower one."""
+    depth: float = 0.0
+    """From its upper edge to its lower one; 0: it stands on the plot's lower edge."""
 
 
 class Line(NamedTuple):

@@ -248,12 +248,14 @@ def run_request(request: BootstrapRequest, *, every: bool, as_json: bool) -> int
         raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
     settings.make_home()
     os.environ.setdefault("DO_NOT_TRACK", "1")  # read when Prefect is imported, which otherwise talks of itself
-    from flows.bootstrap import carry_through  # Prefect, which takes seconds
+    from flows.bootstrap import carry_through, keep_page  # Prefect, which takes seconds
     from tasks.context import at_hand
 
     goes_on("stopped; what was begun on hosts ends by itself; the same command goes on where it was")
     with at_hand(settings):
         outcome = carry_through(profile, request, say)
+        if outcome.steps:
+            say(f"a page with the time line: {keep_page(outcome)}")
     out_json(document_of(outcome)) if as_json else out(text_of(outcome, terminal_columns(), every=every))
     return CODES[outcome.word]
 

@@ -58,7 +58,8 @@ def test_only_what_this_command_carried_out_is_drawn() -> None:
     plot = timeline([item for item in RECORDS if item.began_at >= SINCE and item.tries], SINCE)
     assert plot is not None
     assert len(plot.bars) == 3
-    assert plot.label == "3 steps in 1 min 4 s, the first one at the top"
+    assert plot.label.startswith("3 steps in 1 min 4 s, the first one at the top (hosts blue, control-plane orange, ")
+    assert all(bar.depth < bar.height for bar in plot.bars), "each in a row of its own"
     assert all(bar.x >= 0 and bar.x + bar.width <= 1002 for bar in plot.bars)
     assert timeline([], SINCE) is None
     assert "Nothing was to be done" in bootstrap_page("t", "all hold", TABLE, STEPS[:2], (), SINCE)
