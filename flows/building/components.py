@@ -55,6 +55,7 @@ def rendered_components(profile: ClusterProfile) -> list[Manifest]:
     chosen = wanted_components(profile)
     own = [one for one in chosen if isinstance(one.profile.source, BuiltInSource)]
     install = frozenset(one.name for one in chosen if not one.profile.first)
-    nodes = len(profile.bootstrap.hosts) if profile.bootstrap else 1
+    nodes = len(profile.bootstrap.hosts) if profile.bootstrap else 0
+    nodes = nodes or sum(pool.nodes for pool in profile.pools)
     plan = ComponentsPlan(profile, chosen, install, 1, built_in_objects(profile, own), nodes)
     return [*installer(), components_workflow(plan)]

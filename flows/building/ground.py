@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
+from flows.building.adopted import AdoptedCluster
 from flows.building.components import wanted_components
 from flows.building.site import KubeadmHosts
 from flows.decisions.bootstrap.components import refuse_unknown_digests
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.mirror import release_with_digests
-from flows.decisions.bootstrap.plans import plan_of, section, subjects_of
-from profiles.bootstrap.engines import Kubeadm
+from flows.decisions.bootstrap.plans import plan_of, subjects_of
+from profiles.bootstrap.engines import Adopt, Engine, Kubeadm, Kubespray
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
@@ -39,7 +41,7 @@ class Ground:
     plan: tuple[Step, ...]
     hosts: tuple[str, ...]
     """Hosts that it concerns."""
-    site: KubeadmHosts
+    site: AdoptedCluster | KubeadmHosts
 
 
 def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
@@ -47,21 +49,19 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
 
     Raises:
         ProfileError: profile, release or request are wrong; nothing was touched.
+        Refused: the engine does no such thing.
         Unavailable: ledger or mirror do not answer.
     """
     if profile.bootstrap is None:
         raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
-    engine = profile.bootstrap.engine
-    if not isinstance(engine, Kubeadm):
-        raise ProfileError("bootstrap.engine", f"only kubeadm can be carried out here so far, got {engine.kind}")
     here = world()
     records = here.ledger.bootstrap_steps(profile.name)
-    release = load_release(engine.release)
+    release = release_of_engine(profile.bootstrap.engine)
     said = said_digests(profile.bootstrap.mirror) if asks_mirror(profile.bootstrap, release, request) else {}
     chosen = chosen_of(profile, request, said)
     wanted = Wanted(
         profile,
-        release_with_digests(release, said),
+        release_with_digests(release, said) if release is not None else None,
         {pool.hardware: load_hardware(pool.hardware) for pool in profile.pools},
         chosen,
         since=here.now(),
@@ -76,15 +76,34 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
     logs = here.settings.home / "logs" / "bootstrap" / profile.name
     plan = plan_of(wanted, request, records)
     proof = next((step.wanted for step in plan if step.stage is Stage.PROOF), "")
-    site = KubeadmHosts(wanted, logs, proof, request.cluster or here.settings.cluster, load_shelf())
+    kind = AdoptedCluster if release is None else KubeadmHosts
+    site = kind(wanted, logs, proof, request.cluster or here.settings.cluster, load_shelf())
     return Ground(request, wanted, plan, subjects_of(wanted, request, records), site)
 
 
-def asks_mirror(bootstrap: Bootstrap, release: ReleaseProfile, request: BootstrapRequest) -> bool:
+def asks_mirror(bootstrap: Bootstrap, release: ReleaseProfile | None, request: BootstrapRequest) -> bool:
     """Whether digests that only the mirror says are needed; a mirror that is away stops nothing else."""
-    files = (*release.files.values(), *release.image_archives)
+    files = (*release.files.values(), *release.image_archives) if release is not None else ()
     brings = bootstrap.install_components and request.verb in CONCERNS
     return brings or any(file.sha256 is None for file in files)
+
+
+def release_of_engine(engine: Engine) -> ReleaseProfile | None:
+    """What hosts get of ours; None: the engine brings nothing on hosts.
+
+    Raises:
+        ProfileError: there is no such release, or the engine cannot be carried out.
+    """
+    match engine:
+        case Adopt():
+            return None
+        case Kubeadm():
+            return load_release(engine.release)
+        case Kubespray():
+            reason = "kubespray cannot be carried out here so far: kubeadm makes a cluster, adopt takes one as it is"
+            raise ProfileError("bootstrap.engine", reason)
+        case _:
+            assert_never(engine)
 
 
 def chosen_of(
@@ -109,9 +128,7 @@ def refuse_other_version(wanted: Wanted, request: BootstrapRequest) -> None:
     Raises:
         ProfileError: it does not.
     """
-    if request.version and request.version != wanted.release.version:
-        reason = (
-            f"the profile's release {wanted.release.name} is {wanted.release.version}: name one of {request.version}"
-        )
+    release = wanted.release
+    if request.version and release is not None and request.version != release.version:
+        reason = f"the profile's release {release.name} is {release.version}: name one of {request.version}"
         raise ProfileError("bootstrap.engine.release", reason)
-    section(wanted)

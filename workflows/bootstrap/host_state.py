@@ -138,11 +138,21 @@ def sections(cluster: ClusterProfile) -> tuple[Bootstrap, Kubeadm]:
     Raises:
         ProfileError: there is none, or another engine.
     """
+    bootstrap = inventory_of(cluster)
+    if not isinstance(bootstrap.engine, Kubeadm):
+        raise ProfileError("bootstrap.engine", f"must be kubeadm here, got {bootstrap.engine.kind}")
+    return bootstrap, bootstrap.engine
+
+
+def inventory_of(cluster: ClusterProfile) -> Bootstrap:
+    """The section `bootstrap`, whatever its engine.
+
+    Raises:
+        ProfileError: there is none.
+    """
     if cluster.bootstrap is None:
         raise ProfileError("bootstrap", "is missing: the profile does not say which hosts there are")
-    if not isinstance(cluster.bootstrap.engine, Kubeadm):
-        raise ProfileError("bootstrap.engine", f"must be kubeadm here, got {cluster.bootstrap.engine.kind}")
-    return cluster.bootstrap, cluster.bootstrap.engine
+    return cluster.bootstrap
 
 
 def fingerprint(value: object) -> str:

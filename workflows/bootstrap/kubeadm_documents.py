@@ -16,7 +16,7 @@ from profiles.bootstrap.inventory import Bootstrap, ClusterHost
 from profiles.cluster import ClusterProfile, Pool
 from workflows import labels
 from workflows.bootstrap.container_runtime import SOCKET
-from workflows.bootstrap.host_state import sections
+from workflows.bootstrap.host_state import inventory_of, sections
 
 API = "kubeadm.k8s.io/v1beta4"
 TOKEN, KEY, PIN, SERVER = "@TOKEN@", "@KEY@", "@PIN@", "@SERVER@"
@@ -130,7 +130,7 @@ def register_taints(cluster: ClusterProfile, name: str) -> tuple[str, ...]:
 
 def taints(cluster: ClusterProfile, name: str) -> tuple[str, ...]:
     """Taints that a node keeps, as `key=value:Effect`."""
-    bootstrap, _ = sections(cluster)
+    bootstrap = inventory_of(cluster)
     host = bootstrap.hosts[name]
     of_pool = pool_of(cluster, host).taints if host.works else (CONTROL_PLANE_TAINT,)
     return tuple(dict.fromkeys([*of_pool, *host.taints]))
@@ -138,7 +138,7 @@ def taints(cluster: ClusterProfile, name: str) -> tuple[str, ...]:
 
 def node_labels(cluster: ClusterProfile, name: str) -> dict[str, str]:
     """Labels of a node as the rest of the product reads them."""
-    bootstrap, _ = sections(cluster)
+    bootstrap = inventory_of(cluster)
     host = bootstrap.hosts[name]
     place = {labels.RACK: host.rack, labels.BLOCK: host.block}
     found = {key: value for key, value in place.items() if value}

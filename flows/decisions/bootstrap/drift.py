@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from flows.decisions.bootstrap.adopted import untold
 from flows.decisions.bootstrap.components import component_differences
 from flows.decisions.bootstrap.judge import Wanted, checks_of
 from flows.decisions.bootstrap.plans import section
+from profiles.bootstrap.engines import Adopt
 from profiles.bootstrap.inventory import NodeTuning
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap import kubeadm_documents
@@ -34,6 +36,7 @@ COMPARED_AMONG_HOSTS = (
 )
 """Pre-checks that also tell of a cluster that lives whether its hosts have drifted apart."""
 DIGEST_CHARACTERS = 12
+CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 MISSING = "missing"
 
 
@@ -68,7 +71,7 @@ def drift_of(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> tup
         facts = seen.facts.get(name, Unread("it was not looked at"))
         if isinstance(facts, Unread):
             found.append(_unknown(name, "the host", facts.why))
-        else:
+        elif wanted.release is not None:  # else nothing on it is ours
             found += host_differences(name, host_state(wanted.cluster, wanted.release, name, wanted.authority), facts)
             found += tuning_differences(name, section(wanted).tuning, facts.tuning)
     found += _among_hosts(wanted, seen, hosts)
@@ -159,12 +162,12 @@ def node_differences(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]
     """Nodes that are missing, that nobody wants, or that have another version, label or taint."""
     nodes = seen.cluster.nodes
     if nodes is None:
-        return [_unknown("cluster", "nodes", "no control plane tells")]
+        return [_unknown("cluster", "nodes", untold(seen.cluster))]
     found = [Difference(name, "node", "a node", MISSING) for name in hosts if name not in nodes]
     found += [
         Difference(name, "node", "none", "a node that the inventory does not name")
-        for name in nodes
-        if name not in hosts
+        for name, node in nodes.items()
+        if name not in hosts and _must_be_named(wanted, node)
     ]
     for name in hosts:
         if name in nodes:
@@ -172,9 +175,20 @@ def node_differences(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]
     return found
 
 
+def _must_be_named(wanted: Wanted, node: Json) -> bool:
+    """Whether the inventory tells of all nodes like this one: that of an adopted cluster may name only some."""
+    bootstrap = section(wanted)
+    if not isinstance(bootstrap.engine, Adopt):
+        return True
+    working = sum(host.works for host in bootstrap.hosts.values())
+    if CONTROL_PLANE_LABEL in part(node, "metadata", "labels"):
+        return any(host.controls for host in bootstrap.hosts.values())
+    return working == sum(pool.nodes for pool in wanted.cluster.pools)
+
+
 def _differences_of(wanted: Wanted, name: str, node: Json) -> Iterable[Difference]:
     version = str(part(node, "status", "nodeInfo").get("kubeletVersion", "")).lstrip("v")
-    if version != wanted.release.version:
+    if wanted.release is not None and version != wanted.release.version:
         yield Difference(name, "kubelet", wanted.release.version, version or "unknown")
     marks = part(node, "metadata", "labels")
     for key, value in kubeadm_documents.node_labels(wanted.cluster, name).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flows.decisions.bootstrap.adopted import cluster_proof
 from flows.decisions.bootstrap.components import component_proofs
 from flows.decisions.bootstrap.prechecks.judge import Prechecks, prechecks
 from flows.decisions.bootstrap.proofs import kubeadm_proofs
@@ -13,7 +14,7 @@ from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
 from profiles.vocabulary import FINISHED, RunState, VerdictWord
 from workflows.bootstrap.building import BuildingSight
-from workflows.model.bootstrap import Stage, Step, StepProof, StepProofs
+from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof, StepProofs
 from workflows.model.components import ChosenComponent
 from workflows.model.host_facts import Unread
 from workflows.model.manifest import Json, items, part
@@ -26,7 +27,8 @@ class Wanted:
     """What a cluster is to be."""
 
     cluster: ClusterProfile
-    release: ReleaseProfile
+    release: ReleaseProfile | None
+    """None: the engine puts no release of ours on hosts."""
     hardware: Mapping[str, HardwareProfile]
     """By name, of the pools."""
     chosen: tuple[ChosenComponent, ...] = ()
@@ -49,10 +51,9 @@ class Wanted:
 def judged(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepProofs:
     """The proof of each step of the plan, by its id."""
     stages = {step.stage for step in plan}
-    found: dict[str, StepProof] = {}
-    if Stage.PRECHECKS in stages:
-        found |= precheck_proofs(checks_of(wanted, seen))
-    found |= kubeadm_proofs(plan, wanted.cluster, wanted.release, seen.facts, seen.cluster, wanted.authority)
+    found = _checks(wanted, plan, seen)
+    if wanted.release is not None:
+        found |= kubeadm_proofs(plan, wanted.cluster, wanted.release, seen.facts, seen.cluster, wanted.authority)
     if Stage.COMPONENTS in stages:
         found |= _components(wanted, seen)
     for step in plan:
@@ -68,6 +69,16 @@ def judged(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepPro
             case _:
                 found.setdefault(step.id, UNSEEN)
     return {step.id: found[step.id] for step in plan}
+
+
+def _checks(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> dict[str, StepProof]:
+    """Of hosts, and of the cluster where it was there before us."""
+    concerned = [step.subject for step in plan if step.stage is Stage.PRECHECKS]
+    hosts = [name for name in concerned if name != CLUSTER]
+    found = precheck_proofs(checks_of(wanted, seen)) if hosts else {}
+    if CLUSTER in concerned:
+        found[f"{Stage.PRECHECKS}/{CLUSTER}"] = cluster_proof(seen.cluster, hosts)
+    return found
 
 
 def checks_of(wanted: Wanted, seen: BuildingSight) -> Prechecks:

@@ -7,12 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from flows.decisions.bootstrap.adopted import adopted_steps, refuse_node_verbs
 from flows.decisions.bootstrap.changes import leave_steps, upgrade_steps
 from flows.decisions.bootstrap.components import component_steps
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.plan import steps_of
 from flows.decisions.text import first_names
+from profiles.bootstrap.engines import Adopt
 from profiles.bootstrap.inventory import Bootstrap
+from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.errors import ProfileError
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepRecord
@@ -31,8 +34,11 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
 
     Raises:
         ProfileError: the request names hosts that the inventory does not, or the release lacks a digest.
+        Refused: the engine does no such thing.
     """
     bootstrap = section(wanted)
+    if isinstance(bootstrap.engine, Adopt):
+        refuse_node_verbs(request)
     refuse_unknown(bootstrap, (*request.hosts, *request.without))
     match request.verb:
         case "build" | "check" | "join":
@@ -65,6 +71,17 @@ def section(wanted: Wanted) -> Bootstrap:
     if wanted.cluster.bootstrap is None:
         raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
     return wanted.cluster.bootstrap
+
+
+def release_of(wanted: Wanted) -> ReleaseProfile:
+    """The release that hosts get.
+
+    Raises:
+        ProfileError: the engine gives them none.
+    """
+    if wanted.release is None:
+        raise ProfileError("bootstrap.engine", "must be kubeadm here: no other engine has a release")
+    return wanted.release
 
 
 def refuse_unknown(bootstrap: Bootstrap, names: Sequence[str]) -> None:
@@ -110,11 +127,16 @@ BEGINS = (Stage.CONTROL_PLANE, Stage.WORKERS)
 
 
 def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> list[Step]:
-    concerned = set(subjects_of(wanted, request, records))
-    steps = [step for step in steps_of(wanted.cluster, wanted.release, wanted.authority) if step.subject in concerned]
+    concerned = subjects_of(wanted, request, records)
+    adopted = isinstance(section(wanted).engine, Adopt)
+    if adopted:
+        steps = list(adopted_steps(concerned))
+    else:
+        every = steps_of(wanted.cluster, release_of(wanted), wanted.authority)
+        steps = [step for step in every if step.subject in concerned]
     if request.verb == "join" or request.hosts or not wanted.chosen:
         return steps
-    made = tuple(step.id for step in steps if step.stage is not Stage.PRECHECKS)
+    made = tuple(step.id for step in steps if adopted or step.stage is not Stage.PRECHECKS)
     parts = component_steps(wanted.chosen, made)
     whole = [*steps, *parts]
     run = section(wanted).proof_run

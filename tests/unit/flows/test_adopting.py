@@ -1,0 +1,228 @@
+"""A cluster that is there already: checked, given components, proven; its nodes and hosts are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import bootstrap
+from flows.building import adopted, cluster_site, ground, work
+from flows.building.rendered import rendered_bootstrap
+from flows.building.work import BootstrapOutcome
+from profiles.bootstrap.engines import Kubespray
+from profiles.bootstrap.inventory import ClusterHost
+from profiles.bootstrap.request import BootstrapRequest
+from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError, Refused
+from profiles.vocabulary import RunState
+from tasks.bootstrap.components import ComponentsSite
+from tasks.bootstrap.site import Tell
+from tasks.context import World, standing_in
+from tasks.ledger.ledger import Ledger
+from tasks.settings import Settings
+from tests.support.builders import host_sights
+from tests.support.builders.components import chosen_of, cluster_with
+from tests.support.builders.why_sights import RUN
+from workflows.bootstrap.control_sight import ControlSight, PlaneSight
+from workflows.model.components import ChosenComponent, InstalledComponent
+from workflows.model.host_sight import HostsSight
+from workflows.model.records import RunRecord
+from workflows.wire import ServingReport
+
+Json = dict[str, Any]
+
+
+@dataclass
+class MadeCluster:
+    """Nodes that nobody may touch, components that can be brought, and a run that trains."""
+
+    nodes: list[Json] = field(default_factory=lambda: [node("n1"), node("n2")])
+    away: str = ""
+    components: dict[str, InstalledComponent] = field(default_factory=dict[str, InstalledComponent])
+    trained: list[str] = field(default_factory=list[str])
+    sizes: list[int] = field(default_factory=list[int])
+
+    def look(self, profile: ClusterProfile, home: Path) -> ControlSight:
+        if self.away:
+            return ControlSight({}, {"API": self.away})
+        plane = PlaneSight("API", there=True, own="", endpoint="", nodes=tuple(self.nodes), members=())
+        return ControlSight({"API": plane})
+
+    def bring(self, site: ComponentsSite, names: Collection[str], tell: Tell) -> dict[str, str]:
+        self.sizes.append(site.nodes)
+        self.components |= {one.name: installed(one) for one in site.chosen if one.name in names}
+        return {}
+
+    def remove(self, site: ComponentsSite, leaving: Sequence[Any], tell: Tell) -> dict[str, str]:
+        for one in leaving:
+            del self.components[one.component.name]
+        return {}
+
+    def train(self, cluster: str, run: str, proof: str, tell: Tell) -> str:
+        self.trained.append(run)
+        return ""
+
+    def proof(self, fingerprint: str) -> RunRecord | None:
+        return replace(RUN, state=RunState.SUCCEEDED) if self.trained else None
+
+
+def node(name: str, ready: str = "True", *, cordoned: bool = False) -> Json:
+    conditions = [{"type": "Ready", "status": ready}]
+    return {"metadata": {"name": name}, "spec": {"unschedulable": cordoned}, "status": {"conditions": conditions}}
+
+
+def installed(one: ChosenComponent) -> InstalledComponent:
+    report = ServingReport(one.name, "pass", "it serves", 2000.0, one.wanted)
+    return InstalledComponent(one.name, one.profile.version, one.wanted, report)
+
+
+def adopting(**hosts: Json) -> ClusterProfile:
+    """A profile of an adopted cluster whose inventory names these hosts."""
+    found = cluster_with(["metrics-server"])
+    assert found.bootstrap is not None
+    named = {name: ClusterHost.model_validate(host) for name, host in hosts.items()}
+    return found.model_copy(update={"bootstrap": found.bootstrap.model_copy(update={"hosts": named})})
+
+
+def carried(profile: ClusterProfile, **fields: Any) -> BootstrapOutcome:
+    return bootstrap.carry_through(profile, BootstrapRequest(cluster=profile.name, **fields), lambda line: None)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> MadeCluster:
+    cluster = MadeCluster()
+    monkeypatch.setattr(adopted, "look_at_cluster", cluster.look)
+    monkeypatch.setattr(cluster_site, "bring_components", cluster.bring)
+    monkeypatch.setattr(cluster_site, "remove_components", cluster.remove)
+
+    def there(api: object) -> dict[str, InstalledComponent]:
+        return dict(cluster.components)
+
+    def nothing(given: object) -> dict[str, str]:
+        return {}
+
+    def chosen(profile: ClusterProfile, said: object) -> tuple[ChosenComponent, ...]:
+        return chosen_of(profile)
+
+    monkeypatch.setattr(cluster_site, "look_components", there)
+    monkeypatch.setattr(cluster_site, "train_proof", cluster.train)
+    monkeypatch.setattr(cluster_site, "find_proof_run", cluster.proof)
+    monkeypatch.setattr(cluster_site, "forget_installer", nothing)
+    monkeypatch.setattr(ground, "said_digests", nothing)
+    monkeypatch.setattr(ground, "wanted_components", chosen)
+    monkeypatch.setattr(work, "pause", nothing)
+    return cluster
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path) -> Iterator[World]:
+    settings = Settings.from_environment({"PRIMUS_HOME": str(tmp_path)})
+    ticks = count(1000.0, 0.01)
+    ledger = Ledger(settings.ledger_url, clock=lambda: next(ticks))
+    with standing_in(World(settings, ledger, now=lambda: next(ticks))) as world:
+        yield world
+    ledger.close()
+
+
+def test_a_cluster_without_hosts_gets_components_and_is_proven(made: MadeCluster) -> None:
+    profile = adopting()
+    outcome = carried(profile)
+    wanted = {one.name for one in chosen_of(profile)}
+    assert outcome.word == "done", outcome.why
+    assert (set(made.components), made.trained, set(made.sizes)) == (wanted, ["demo"], {2})
+    assert outcome.table["cluster"] == {"prechecks": "pass", "proof": "pass"}
+    assert carried(profile).word == "done"
+    assert made.trained == ["demo"]
+
+
+def test_nothing_is_brought_by_a_check(made: MadeCluster) -> None:
+    outcome = carried(adopting(), verb="check")
+    assert (outcome.word, made.components, made.trained) == ("done", {}, [])
+    assert "first would come components/" in outcome.why
+
+
+@pytest.mark.parametrize(
+    ("nodes", "away", "word", "why"),
+    [
+        ([node("n1"), node("n2", "False")], "", "failed", "n2: not Ready; repair or cordon it"),
+        ([node("n1"), node("n2", "Unknown")], "", "unknown", "n2: its kubelet tells nothing"),
+        ([node("n1", cordoned=True)], "", "failed", "no node takes pods"),
+        ([], "connection refused", "unknown", "API: connection refused"),
+    ],
+)
+def test_a_cluster_that_is_not_fit_is_left_alone(
+    made: MadeCluster, nodes: list[Json], away: str, word: str, why: str
+) -> None:
+    made.nodes, made.away = nodes, away
+    outcome = carried(adopting())
+    assert (outcome.word, made.components) == (word, {})
+    assert why in outcome.why
+
+
+def test_a_cordoned_node_is_somebodys_work_already(made: MadeCluster) -> None:
+    made.nodes.append(node("n3", "False", cordoned=True))
+    assert carried(adopting()).word == "done"
+
+
+def test_hosts_that_are_named_are_looked_at_and_their_nodes_must_be_there(
+    made: MadeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile, asked = adopting(n9={"address": "192.0.2.9"}), list[tuple[str, ...]]()
+
+    def look(profile: ClusterProfile, hosts: Collection[str], *, deep: bool) -> HostsSight:
+        asked.append(tuple(hosts))
+        return host_sights.sight_of(profile, pairs=False)
+
+    monkeypatch.setattr(adopted, "look_at_hosts", look)
+    outcome = carried(profile)
+    assert (outcome.word, asked, made.components) == ("failed", [("n9",)], {})
+    assert "there is no node n9" in next(step.why for step in outcome.steps if step.id == "prechecks/cluster")
+    assert any("n9: node: wanted a node, found missing" in line for line in carried(profile, verb="drift").notes)
+
+
+def test_drift_tells_of_components_and_not_of_nodes_that_the_inventory_need_not_name(made: MadeCluster) -> None:
+    lines = carried(adopting(), verb="drift").notes
+    assert any(line.startswith("metrics-server: missing") for line in lines)
+    assert not any(line.startswith("n1") for line in lines)
+    made.away = "connection refused"
+    assert "cluster: nodes: unknown: API: connection refused" in carried(adopting(), verb="drift").notes
+
+
+def test_components_go_again(made: MadeCluster) -> None:
+    assert carried(adopting(), verb="components").word == "done"
+    assert made.components
+    assert carried(adopting(), verb="uninstall").word == "done"
+    assert made.components == {}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"verb": "join", "hosts": ("n9",)}, {"verb": "leave", "hosts": ("n9",)}, {"verb": "upgrade", "version": "1.36.4"}],
+)
+def test_nodes_come_and_go_by_the_clusters_own_means(made: MadeCluster, fields: Json) -> None:
+    with pytest.raises(Refused, match=f"{fields['verb']}: engine adopt does nothing to nodes"):
+        carried(adopting(n9={"address": "192.0.2.9"}), **fields)
+
+
+def test_kubespray_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
+    source = {"archive": "/srv/kubespray.tar", "sha256": "a" * 64}
+    engine = Kubespray.model_validate(
+        {"kind": "kubespray", "source": source, "environment": "/opt/venv", "version": "1.36.3"}
+    )
+    profile = adopting()
+    assert profile.bootstrap is not None
+    section = profile.bootstrap.model_copy(update={"engine": engine})
+    with pytest.raises(ProfileError, match=r"bootstrap.engine: kubespray cannot be carried out"):
+        carried(profile.model_copy(update={"bootstrap": section}))
+
+
+def test_its_plan_is_rendered() -> None:
+    plan = rendered_bootstrap(adopting())[0]
+    names = [step["step"] for step in plan["steps"]]
+    assert (plan["engine"], names[0], names[-1]) == ("adopt", "prechecks/cluster", "proof/cluster")
+    assert all("prechecks/cluster" in step["after"] for step in plan["steps"][1:])
