@@ -122,8 +122,8 @@ GROUPS: Mapping[str, Mapping[str, Section]] = {
     "bootstrap": {
         "Commands": {
             "CLUSTER": _act("hosts.bootstrap", "Make, join, leave, upgrade, compare, remove: --help."),
-            "import": _act("hosts.bootstrap", "A cluster profile from an inventory of Kubespray."),
-            "mirror": _act("hosts.bootstrap", "What an air-gapped mirror must have; fill and check it."),
+            "import": _of("hosts.bootstrap", "A cluster profile from an inventory of Kubespray."),
+            "mirror": _of("hosts.bootstrap", "What an air-gapped mirror must have; fill and check it."),
         }
     },
     "health": {

@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from deployments.cli.app import All, AsJson, bootstrap_app, named, named_mode, named_nodes, render_app
+from deployments.cli.approvals import who
 from deployments.cli.clusters import MARK, write_new
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, goes_on, out, out_json, say
 from deployments.screen.tables import fitted, folded, terminal_columns
@@ -253,7 +254,7 @@ def run_request(request: BootstrapRequest, *, every: bool, as_json: bool) -> int
 
     goes_on("stopped; what was begun on hosts ends by itself; the same command goes on where it was")
     with at_hand(settings):
-        outcome = carry_through(profile, request, say)
+        outcome = carry_through(profile, request, say, by=who())
         if outcome.steps:
             say(f"a page with the time line: {keep_page(outcome)}")
     out_json(document_of(outcome)) if as_json else out(text_of(outcome, terminal_columns(), every=every))

@@ -25,6 +25,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
 from deployments import api
 from deployments.cli import automations, demo, incidents, monitor, train, up, workflow
+from deployments.cli.app import DIRECT
 from deployments.cli.commands import GROUPS
 from deployments.exit_codes import FAILED, GOOD
 from deployments.processes import flow_run
@@ -32,9 +33,10 @@ from deployments.processes.runner import Runner
 from flows import drill as drill_flow
 from flows import failover as failover_flow
 from flows import preflight as preflight_flow
+from flows.building.site import KubeadmHosts
 from profiles.drill import parse_fault
 from profiles.errors import Conflict, NotFound, Unavailable
-from profiles.loading.load import load_cluster
+from profiles.loading.load import dump, load_cluster
 from profiles.request import TrainRequest
 from profiles.vocabulary import KnownBy, RunState
 from tasks import processes
@@ -45,7 +47,12 @@ from tasks.processes import own_user
 from tasks.runs import execute, faults
 from tasks.runs.open import open_run
 from tasks.settings import Settings, localised
+from tests.support.builders import host_sights
+from tests.support.builders.kubeadm_cluster import kubeadm_cluster, release
+from tests.support.builders.kubeadm_cluster import sight_of as control_sight
 from tests.support.builders.ledgers import a_person
+from workflows.bootstrap.building import BuildingSight
+from workflows.model.bootstrap import builder_of
 from workflows.model.nodes import people_of
 from workflows.model.records import Actor, ApprovalRecord, AttemptRecord, Driver, IncidentRecord
 
@@ -59,12 +66,14 @@ READERS = {
     "primus": "status runs logs checkpoints report verdict fleet why queue incidents diagnose ledger approvals doctor"
     " lint init config completion",
     "profiles": "list show validate",
-    "render": "train preflight monitor health workspace",
+    "render": "train preflight monitor health workspace bootstrap",
+    "bootstrap": "import mirror",
     "clusters": "list show import",
     "workflow": "list show logs",
     "health": "serve",
 }
-"""They change no run, node or automation. `clusters import` writes a file, `health serve` answers for one node."""
+"""They change no run, node or automation. Imports and `bootstrap mirror` write files, `health serve` answers for one
+node."""
 FORMS_THAT_READ = {"report"}
 
 
@@ -129,6 +138,12 @@ def world(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -
     monkeypatch.setattr(workflow, "_watched", lambda *_: {"status": {"phase": "Succeeded", "nodes": {}}})
     monkeypatch.setattr(automations, "settle", lambda *_, **__: [automations.Row("primus: tell", "created", "x")])
     (tmp_path / "hello.yaml").write_text(yaml.safe_dump(WORKFLOW))
+    engine = {"kind": "kubeadm", "release": str(tmp_path / "release.yaml")}
+    hosts = kubeadm_cluster(install_components=False, engine=engine)
+    (tmp_path / "release.yaml").write_text(dump(release()))
+    (tmp_path / "made.yaml").write_text(dump(hosts))
+    looked = BuildingSight(1.0, host_sights.sight_of(hosts, pairs=False), control_sight(hosts, release()))
+    monkeypatch.setattr(KubeadmHosts, "look", lambda *_, **__: looked)
     made = embedded_cluster(localised(load_cluster("local"), settings.home), settings.home)
     yield
     made.stop()
@@ -167,6 +182,7 @@ ACTS: list[tuple[str, str, str]] = [
     ("down", "", "act down"),
     ("automations --apply", "", "act automations"),
     ("gc", "", "act gc"),
+    ("bootstrap {home}/made.yaml --check", builder_of("made"), "act bootstrap"),
     ("workflow run {home}/hello.yaml", PEOPLE, "act workflow run hello"),
     ("workflow stop hello", PEOPLE, "act workflow stop hello"),
     ("workflow delete hello", PEOPLE, "act workflow delete hello"),
@@ -175,7 +191,8 @@ ACTS: list[tuple[str, str, str]] = [
 
 
 def full_name(group: str, name: str) -> str:
-    return name if group == "primus" else f"{group} {name}"
+    """As it is typed: what a group does with its subject at once has no name of its own."""
+    return name if group == "primus" else group if name == DIRECT.get(group) else f"{group} {name}"
 
 
 def commands() -> set[str]:
