@@ -169,16 +169,17 @@ def not_approved(builder: Builder[BuildingSight], ground: Ground, first: Bootstr
     if not steps:
         return ""
     text = "\n".join(sorted(f"{step.id} {step.wanted}" for step in ground.plan))
-    question = f"{ground.request.verb} {first.cluster}: carry out {len(steps)} steps?"
-    said = "; ".join(f"{step.id}: {step.summary}" for step in steps[:12])
-    asked = builder.book.ask(hashlib.sha256(text.encode()).hexdigest()[:12], question, said)
+    said = "; ".join(f"{step.id}: {step.summary}" for step in steps[:SHOWN])
+    more = f"; and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
+    question = f"{ground.request.verb} {first.cluster}: carry out {len(steps)} steps? {said}{more}"
+    asked = builder.book.ask(hashlib.sha256(text.encode()).hexdigest()[:12], question, builder.tell)
     return "" if asked.state == "approved" else f"{asked.state}: {asked.why or 'nobody answered in time'}"
 
 
 def publish(outcome: BootstrapOutcome) -> None:
     """Show on the flow run's page the plan, hosts by stages, and a page with the time line."""
     own = str(flow_run.get_id() or "")
-    put_artifact(own, plan_sheet(outcome.cluster, outcome.steps))
+    put_artifact(own, plan_sheet(outcome.cluster, outcome.steps, outcome.notes))
     put_artifact(own, table_sheet(outcome.table, outcome.why))
     keep_page(outcome)
 
@@ -192,4 +193,4 @@ def page_of(outcome: BootstrapOutcome) -> str:
     """The page of a bootstrap that has ended."""
     records = list(world().ledger.bootstrap_steps(outcome.cluster).values())
     title = f"{outcome.cluster}: {outcome.verb}"
-    return bootstrap_page(title, outcome.why, outcome.table, outcome.steps, records, outcome.since)
+    return bootstrap_page(title, outcome.why, outcome.table, outcome.steps, records, outcome.since, outcome.notes)

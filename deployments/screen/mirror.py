@@ -11,7 +11,7 @@ from flows.decisions.bootstrap.mirror import finding_lines, mirror_lines
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.vocabulary import VerdictWord
-from tasks.bootstrap.mirror import check_mirror, fill_mirror, said_digests
+from tasks.bootstrap.mirror import check_mirror, fill_mirror
 from workflows.model.mirror import MirrorFinding, MirrorItem
 
 
@@ -59,11 +59,10 @@ def check(profile: ClusterProfile, *, as_json: bool) -> int:
         0: all is there; 1: something is missing or another one; 3: of something nobody can tell.
 
     Raises:
-        ProfileError, Unavailable.
+        ProfileError: the profile has no section `bootstrap`, or something in it is wrong.
     """
     mirror = profile.bootstrap.mirror if profile.bootstrap else None
-    said = said_digests(mirror) if mirror else {}
-    items = wanted_in_mirror(profile, said)
+    items = wanted_in_mirror(profile)
     findings = check_mirror(mirror, items) if mirror else ()
     if as_json:
         out_json([{**_as_json(one.item), "verdict": one.word.value, "why": one.why} for one in findings])

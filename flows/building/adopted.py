@@ -13,7 +13,6 @@ from tasks.bootstrap.site import Tell
 from tasks.context import world
 from workflows.bootstrap.building import BuildingSight
 from workflows.model.bootstrap import Stage, Step
-from workflows.model.host_sight import HostsSight
 
 
 @dataclass
@@ -23,7 +22,7 @@ class AdoptedCluster(ClusterSite):
     def look(self, hosts: Collection[str], *, deep: bool) -> BuildingSight:
         """The cluster through its API; by SSH only hosts that the inventory names."""
         profile, here = self.wanted.cluster, world()
-        seen = look_at_hosts(profile, hosts, deep=deep) if hosts else HostsSight(here.now(), {}, False)
+        seen = look_at_hosts(profile, hosts, deep=deep)
         return self.keep(seen, look_at_cluster(profile, here.settings.home))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,7 @@ from workflows.model.host_sight import HostsSight
 
 
 @dataclass
-class ClusterSite:
+class ClusterSite(ABC):
     """A cluster, whoever made it."""
 
     wanted: Wanted
@@ -66,9 +67,9 @@ class ClusterSite:
         except (PrimusError, OSError) as error:
             return {step.id: str(error) for step in steps}
 
+    @abstractmethod
     def change(self, stage: Stage, steps: Sequence[Step], tell: Tell) -> Mapping[str, str]:
         """Carry out steps that change hosts, as the engine does; see `carry_out`."""
-        raise NotImplementedError
 
     def explain(self, steps: Sequence[Step]) -> Mapping[str, str]:
         """Why steps did not hold in time, beyond what their proofs say; nothing where the engine knows no more."""
@@ -109,7 +110,9 @@ class ClusterSite:
         order = removal_order(installed, self.shelf, with_data=self.wanted.with_data)
         chosen = {one.name: one for one in self.wanted.chosen}
         leaving = [
-            Leaving(chosen.get(goes.profile.name) or ChosenComponent(goes.profile, {}), goes.namespace)
+            Leaving(
+                chosen.get(goes.profile.name) or ChosenComponent(goes.profile, {}), goes.namespace, data=not goes.keeps
+            )
             for goes in order
             if goes.profile.name in names
         ]

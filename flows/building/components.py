@@ -14,14 +14,16 @@ from profiles.errors import ProfileError
 from profiles.loading.load import load_hardware, load_release, load_shelf
 from tasks.bootstrap.components import built_in_objects
 from workflows.bootstrap.components import ComponentsPlan, components_workflow, installer
-from workflows.model.components import ChosenComponent
+from workflows.model.components import ChosenComponent, made_of
 from workflows.model.mirror import MirrorItem
 
 Manifest = dict[str, Any]
 
 
 def wanted_components(profile: ClusterProfile, said: Mapping[str, str] | None = None) -> tuple[ChosenComponent, ...]:
-    """What the cluster gets, each behind what it needs; `said`: digests by path, as its mirror says them.
+    """What the cluster gets, each behind what it needs, with the fingerprint of the objects that would be sent.
+
+    `said`: digests by path, as its mirror says them.
 
     Raises:
         ProfileError: the profile has no section `bootstrap`, or a choice in it is wrong.
@@ -29,7 +31,9 @@ def wanted_components(profile: ClusterProfile, said: Mapping[str, str] | None = 
     if profile.bootstrap is None:
         raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
     vendors = {load_hardware(pool.hardware).vendor for pool in profile.pools}
-    return with_digests(chosen_components(profile.bootstrap, load_shelf(), vendors), said or {})
+    chosen = with_digests(chosen_components(profile.bootstrap, load_shelf(), vendors), said or {})
+    built_in = built_in_objects(profile, chosen)
+    return tuple(made_of(one, built_in, profile.bootstrap.mirror.registry) for one in chosen)
 
 
 def wanted_in_mirror(profile: ClusterProfile, said: Mapping[str, str] | None = None) -> tuple[MirrorItem, ...]:

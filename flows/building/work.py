@@ -119,10 +119,10 @@ class Builder(Generic[Seen]):
         """
         silent_since: float | None = None
         # Whether hosts are fit is asked once, deeply; a host that falls silent later was fit.
-        checks = [step for step in plan if step.stage is Stage.PRECHECKS]
-        checked = self.judge(checks, seen)
+        others = [step for step in plan if step.stage is not Stage.PRECHECKS]
+        checked = self.judge([step for step in plan if step.stage is Stage.PRECHECKS], seen)
         while True:
-            proofs = {**self.judge(plan, seen), **checked}
+            proofs = {**checked, **self.judge(others, seen)}
             self.book.end(plan, proofs)
             records = self.book.records()
             match move := next_steps(plan, proofs, records, self.book.since, self.at_once):
@@ -138,11 +138,11 @@ class Builder(Generic[Seen]):
                     seen = self.again(seen, tuple({name.partition("/")[2] for name in move.unknown}))
                 case CarryOutSteps(steps):
                     silent_since = None
-                    seen = self.carry_out(plan, steps, seen)
+                    seen = self.carry_out(steps, seen)
                 case _:
                     assert_never(move)
 
-    def carry_out(self, plan: Sequence[Step], steps: tuple[Step, ...], seen: Seen) -> Seen:
+    def carry_out(self, steps: tuple[Step, ...], seen: Seen) -> Seen:
         """Carry these out, and look until each of them holds or its time is over."""
         title = f"{steps[0].stage} of {first_names([step.subject for step in steps], SHOWN)}"
         self.book.begin(steps)
@@ -154,10 +154,10 @@ class Builder(Generic[Seen]):
         began = world().now()
         while True:
             seen = self.again(seen, tuple(step.subject for step in steps))
-            proofs = self.judge(plan, seen)
-            open_proofs = [proofs[step.id] for step in steps if not holds(proofs, step.id) and step.id not in failed]
-            silent = all(proof.word is VerdictWord.UNKNOWN for proof in open_proofs)
-            if world().now() - began >= (0.0 if not open_proofs else SILENCE_SECONDS if silent else self.most_seconds):
+            proofs = self.judge(steps, seen)
+            late = [proofs[step.id] for step in steps if not holds(proofs, step.id) and step.id not in failed]
+            silent = all(proof.word is VerdictWord.UNKNOWN for proof in late)
+            if not late or world().now() - began >= (SILENCE_SECONDS if silent else self.most_seconds):
                 self._tell_ends(steps, proofs, failed)
                 return seen
             pause(SETTLE_SECONDS)

@@ -36,8 +36,9 @@ def bootstrap_page(
     steps: Sequence[StepOutcome],
     records: Sequence[StepRecord],
     since: float,
+    notes: Sequence[str] = (),
 ) -> str:
-    """The page of one command that began at `since` (Unix seconds)."""
+    """The page of one command that began at `since` (Unix seconds); `notes` stand beside its steps."""
     stages = stages_of(table)
     done = [record for record in records if record.began_at >= since and record.ended_at is not None and record.tries]
     slowest = sorted((step for step in steps if step.seconds is not None), key=lambda step: -(step.seconds or 0.0))
@@ -45,7 +46,8 @@ def bootstrap_page(
         "bootstrap.html",
         title=title,
         why=why,
-        first_numbers=first_numbers(table, done, since),
+        first_numbers=first_numbers(table, done, since) if table else [],
+        notes=[{"said": note} for note in notes],
         timeline=timeline(done, since),
         stages=[(stage, stage, "") for stage in stages],
         rows=[{"subject": name, **{stage: row.get(stage, "") for stage in stages}} for name, row in table.items()],
@@ -114,11 +116,15 @@ def table_sheet(table: Mapping[str, Mapping[str, str]], why: str) -> Sheet:
     return Sheet(f"{KEY}-hosts", "table", rows, description=markdown_text(why) + more)
 
 
-def plan_sheet(cluster: str, steps: Sequence[StepOutcome]) -> Sheet:
-    """The artifact of a flow run: what would be carried out."""
-    lines = [f"# Plan for {markdown_text(cluster)}", ""]
+def plan_sheet(cluster: str, steps: Sequence[StepOutcome], notes: Sequence[str] = ()) -> Sheet:
+    """The artifact of a flow run: what would be carried out, and what was found beside it."""
+    lines = [f"# {'Plan for ' if steps else ''}{markdown_text(cluster)}", ""]
     missing = [step for step in steps if step.word != "pass"]
-    lines += [f"{len(steps) - len(missing)} of {plural(len(steps), 'step')} hold already.", ""]
+    if steps:
+        lines += [f"{len(steps) - len(missing)} of {plural(len(steps), 'step')} hold already.", ""]
+    lines += [f"* {markdown_text(note)}" for note in notes[:MOST_ROWS]]
+    lines += [f"* and {len(notes) - MOST_ROWS} more"] if len(notes) > MOST_ROWS else []
+    lines += [""] if notes else []
     if missing:
         lines += ["| step | what it does | now |", "|---|---|---|"]
         lines += [

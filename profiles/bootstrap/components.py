@@ -43,7 +43,7 @@ PROOF_PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "gateway": ("gateway_class", "url"),
     "certificates": ("issuer",),
     "gpu": ("resource", "image", "command"),
-    "http": ("url", "path", "contains", "nodes"),
+    "http": ("url", "path", "contains", "nodes", "deployments"),
     "api-service": ("name", "path"),
     "crd": ("object", "condition"),
     "workflow": (),
@@ -214,7 +214,7 @@ class ComponentProfile(Value):
     removal: ComponentRemoval = ComponentRemoval()
     """How it goes again."""
     tried: bool = False
-    """Whether it was installed and proven by us."""
+    """Whether `primus bootstrap` installed and proved it on a cluster whose pods run; what tests alone show is none."""
     not_tried: str = ""
     """Where it was not: what was not tried, in one sentence."""
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -46,6 +47,8 @@ NodeName = Annotated[str, Field(pattern=DOMAIN_PATTERN, max_length=63)]
 Jump = Annotated[str, Field(pattern=JUMP_PATTERN + OR_EMPTY)]
 Network = Annotated[str, Field(pattern=NETWORK_PATTERN)]
 """An IPv4 network such as 10.244.0.0/16."""
+GOVERNOR_PATTERN = r"[a-z_]*"
+"""As the kernel spells its governors (`scaling_available_governors`); a script of root holds the word."""
 CLUSTER_SUBJECT = "cluster"
 """In plans and records this word stands for the whole cluster: no host may be called so."""
 API_PORT = 6443
@@ -91,6 +94,13 @@ def address_of(field: str, text: str) -> IPv4Address:
     return found
 
 
+def _refuse_strange_paths(**paths: str) -> None:
+    """Refuse paths that an SSH client cannot be told: it takes them in quotation marks, and knows none inside."""
+    for field, path in paths.items():
+        if '"' in path or not path.isprintable():
+            raise wrong(field, f"must be a path in one line without quotation marks, got {path!r}")
+
+
 class Ssh(Value):
     """How hosts are reached. A host's own entry stands before it."""
 
@@ -110,6 +120,11 @@ class Ssh(Value):
     """Hosts that log in at the same time; in a look all stay connected until it was tried who reaches whom."""
     connect_seconds: PositiveSeconds = 10.0
     """A host that does not answer within is unknown."""
+
+    @model_validator(mode="after")
+    def _paths_are_plain(self) -> Ssh:
+        _refuse_strange_paths(private_key_file=self.private_key_file, known_hosts_file=self.known_hosts_file)
+        return self
 
 
 class ClusterHost(Value):
@@ -142,7 +157,18 @@ class ClusterHost(Value):
     """Taints of its node, beside those of the pool."""
 
     @model_validator(mode="after")
+    def _path_is_plain(self) -> ClusterHost:
+        _refuse_strange_paths(private_key_file=self.private_key_file)
+        return self
+
+    @model_validator(mode="after")
     def _labels_and_taints_are_taken(self) -> ClusterHost:
+        for field, value in (("rack", self.rack), ("block", self.block)):
+            if value and not re.fullmatch(LABEL_PATTERN, value):
+                raise wrong(field, f"becomes a label: must be {PATTERNS[LABEL_PATTERN]}, got {value!r}")
+            if len(value) > LABEL_CHARACTERS:
+                most = f"Kubernetes takes {LABEL_CHARACTERS} characters at most"
+                raise wrong(field, f"becomes a label: {most}, got {len(value)}")
         for key, value in self.labels.items():
             name = key.rpartition("/")[2]
             if not re.fullmatch(LABEL_PATTERN, name) or (value and not re.fullmatch(LABEL_PATTERN, value)):
@@ -234,6 +260,14 @@ class Networks(Value):
         return 1 << (self.pods_of_node - network_of("pods", self.pods).prefixlen)
 
 
+def _names_a_host(url: str) -> bool:
+    try:
+        found = urlsplit(url)
+        return bool(found.hostname) and found.port != 0
+    except ValueError:  # an address in brackets that is none, or a port that is none
+        return False
+
+
 class Mirror(Value):
     """Where everything comes from that is put on hosts. Hosts fetch it themselves, each by its digest."""
 
@@ -250,10 +284,13 @@ class Mirror(Value):
 
     @model_validator(mode="after")
     def _is_one_place(self) -> Mirror:
+        _refuse_strange_paths(files_folder=self.files_folder, ca_file=self.ca_file)
         if self.files_url and self.files_folder:
             raise wrong("files_folder", "must be empty where files_url is set: files come from one place")
         if self.files_url and not self.files_url.startswith(("http://", "https://")):
             raise wrong("files_url", f"must begin with http:// or https://, got {self.files_url!r}")
+        if self.files_url and not _names_a_host(self.files_url):
+            raise wrong("files_url", f"must be a URL that names a host, got {self.files_url!r}")
         speaks_tls = self.files_url.startswith("https://") or (self.registry and not self.registry_insecure)
         if self.ca_file and not speaks_tls:
             raise wrong("ca_file", "nothing here speaks TLS: set files_url (https://…) or registry, or leave it out")
@@ -281,6 +318,13 @@ class NodeTuning(Value):
     """Empty: the host's own; off is what GPU vendors advise."""
     cpu_governor: str = ""
     """Empty: the host's own; `performance` is what GPU vendors advise."""
+
+    @model_validator(mode="after")
+    def _names_a_governor(self) -> NodeTuning:
+        if not re.fullmatch(GOVERNOR_PATTERN, self.cpu_governor):
+            must = "must be the name of one, such as performance: lower-case letters and `_`"
+            raise wrong("cpu_governor", f"{must}, got {self.cpu_governor!r}")
+        return self
 
 
 class PrecheckLimits(Value):

@@ -54,16 +54,19 @@ def run_on(profile: ClusterProfile, host: str, words: Sequence[str], seconds: fl
 def keep_kubeconfig(profile: ClusterProfile, host: str) -> bool:
     """Keep the administrator's kubeconfig of a control plane where the profile names it; whether it was new.
 
-    It is readable by its owner alone. A profile that names none keeps none.
+    It is readable by its owner alone. A profile that names none keeps none. A host that is silent just now tells it
+    at the next look.
 
     Raises:
-        Unavailable: the host does not tell it, or it cannot be written here.
+        Unavailable: what the host tells is no kubeconfig, or it cannot be written here.
     """
     if not profile.kubeconfig:
         return False
-    text, path = run_on(profile, host, ("cat", ADMIN)), Path(profile.kubeconfig)
-    found = yaml.safe_load(text)
-    if not isinstance(found, dict) or "clusters" not in found:
+    try:
+        text, path = run_on(profile, host, ("cat", ADMIN)), Path(profile.kubeconfig)
+    except Unavailable:
+        return False
+    if not _is_kubeconfig(text):
         raise Unavailable(f"{host}: {ADMIN} is no kubeconfig")
     try:
         if path.exists() and path.read_text(encoding="utf-8") == text:
@@ -76,3 +79,11 @@ def keep_kubeconfig(profile: ClusterProfile, host: str) -> bool:
     except OSError as error:
         raise Unavailable(f"{path} cannot be written: {error.strerror}") from error
     return True
+
+
+def _is_kubeconfig(text: str) -> bool:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return False
+    return isinstance(found, dict) and "clusters" in found

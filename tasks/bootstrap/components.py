@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,8 @@ from profiles.bootstrap.inventory import Mirror
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError, ProfileError, Unavailable
 from profiles.health import HealthValues
-from tasks.bootstrap.mirror import mirror_bytes
+from profiles.vocabulary import VerdictWord
+from tasks.bootstrap.mirror import checked_authority, mirror_bytes
 from tasks.cluster import Cluster, Manifest
 from tasks.workflow_runs import ENDED, follow_workflow, phase_of, submit_workflow
 from workflows import labels
@@ -42,7 +43,15 @@ from workflows.model.ownership import signed
 from workflows.model.workflow import workflow_pods
 from workflows.platform.health import health
 from workflows.programs.runtime.kubernetes_api import Api, ApiError
-from workflows.programs.serving.objects import DEFINITIONS, Applier, ObjectsError, marked
+from workflows.programs.serving.install import Options, begin
+from workflows.programs.serving.objects import (
+    DEFINITIONS,
+    Applier,
+    ObjectsError,
+    definitions_of,
+    marked,
+    own_objects,
+)
 
 FIRST_SECONDS = 300.0
 """For the definitions and objects of one of the first three."""
@@ -54,7 +63,6 @@ FILES = {
     "runner": ("accounts/control.yaml", "base/server.yaml", "base/runner.yaml", "base/network.yaml"),
     "monitor": ("base/monitor.yaml",),
 }
-CONTROL = "primus-flows/control"
 _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 Tell = Callable[[str], None]
 
@@ -80,8 +88,12 @@ class ComponentsSite:
 
     @property
     def authority(self) -> str:
-        """Certificate authority of the mirror (PEM)."""
-        return Path(self.mirror.ca_file).read_text(encoding="utf-8") if self.mirror.ca_file else ""
+        """Certificate authority of the mirror (PEM).
+
+        Raises:
+            ProfileError: the file cannot be read, or holds no certificates.
+        """
+        return checked_authority(self.mirror)
 
 
 def open_components(
@@ -118,7 +130,7 @@ def bring_components(site: ComponentsSite, names: Collection[str], tell: Tell) -
     try:
         there = look_components(site.api)
         _apply(site, installer(), NAMESPACE, ())
-        fresh = {one.name for one in asked if one.name not in there or there[one.name].wanted != one.wanted}
+        fresh = {one.name for one in asked if _must_be_applied(one, there.get(one.name))}
         for one in (one for one in asked if one.profile.first and one.name in fresh):
             tell(f"{one.name} {one.profile.version}: applying")
             _apply_first(site, one)
@@ -131,6 +143,14 @@ def bring_components(site: ComponentsSite, names: Collection[str], tell: Tell) -
     return failures
 
 
+def _must_be_applied(one: ChosenComponent, there: InstalledComponent | None) -> bool:
+    """It is not there as it is wanted, or it is and was seen not to serve: asking again mends nothing."""
+    if there is None or there.wanted != one.wanted:
+        return True
+    report = there.report
+    return report is not None and report.wanted == one.wanted and report.word == VerdictWord.FAIL
+
+
 def _apply(site: ComponentsSite, objects: Sequence[Manifest], namespace: str, crds: Sequence[str]) -> None:
     Applier(site.api, time.monotonic() + FIRST_SECONDS).apply(objects, namespace, crds)
 
@@ -138,8 +158,7 @@ def _apply(site: ComponentsSite, objects: Sequence[Manifest], namespace: str, cr
 def _apply_first(site: ComponentsSite, one: ChosenComponent) -> None:
     """The note says that it is begun; then definitions and objects, each with its label."""
     objects = source_objects(site, one)
-    note = {"version": one.profile.version, "wanted": ""}
-    _apply(site, [_note(one.name, note)], NAMESPACE, ())
+    begin(Options(one.name, version=one.profile.version, notes_in=NAMESPACE), site.api)
     names = [part(item, "metadata").get("name") for item in objects if item.get("kind") == "Namespace"]
     own: list[Manifest] = [] if one.profile.namespace in names else [_namespace(one.profile.namespace)]
     found = [marked(item, one.name, one.wanted) for item in (*own, *objects)]
@@ -150,16 +169,11 @@ def _namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def _note(name: str, data: Mapping[str, str]) -> Manifest:
-    metadata = {"name": note_name(name), "labels": {labels.COMPONENT: name}}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
-
-
 def source_objects(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]:
     """The component's objects, wherever they come from.
 
     Raises:
-        ProfileError: it is a chart, nobody says its digest, or the mirror has another one.
+        ProfileError: it is a chart, nobody says its digest, the mirror has another one, or what it has is no list.
         Unavailable: the mirror does not answer.
     """
     own = objects_of(one, built_in_objects(site.profile, [one]), site.mirror.registry)
@@ -168,9 +182,19 @@ def source_objects(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]
     source = one.profile.source
     if source.kind != "manifests":
         raise ProfileError(f"components.{one.name}.source", "is a chart, which only its workflow installs")
-    found: Any = json.loads(mirror_bytes(site.mirror, source.path, one.sha256))
-    listed = cast("list[Manifest]", cast("Manifest", found)["items"] if isinstance(found, dict) else found)
-    return pinned(one, listed, site.mirror.registry)
+    data = mirror_bytes(site.mirror, source.path, one.sha256)
+    return pinned(one, _listed(data, f"components.{one.name}.source.path", source.path), site.mirror.registry)
+
+
+def _listed(data: bytes, field: str, path: str) -> list[Manifest]:
+    try:
+        found: Any = json.loads(data)
+    except ValueError as error:
+        raise ProfileError(field, f"{path} is no JSON: {error}") from error
+    listed: Any = cast("Manifest", found).get("items") if isinstance(found, dict) else found
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in cast("list[Any]", listed)):
+        raise ProfileError(field, f"{path} holds no JSON list of objects, and no object with `items`")
+    return cast("list[Manifest]", listed)
 
 
 def built_in_objects(profile: ClusterProfile, chosen: Sequence[ChosenComponent]) -> dict[str, list[Manifest]]:
@@ -303,11 +327,8 @@ def _remove_first(site: ComponentsSite, one: Leaving) -> None:
     for kind in one.profile.removal.resources:
         applier.remove_all_of(kind)
     objects = source_objects(site, one.component)
-    own = [item for item in objects if item.get("kind") not in ("Namespace", "CustomResourceDefinition")]
-    applier.remove(own, one.profile.namespace)
-    kinds = [item for item in objects if item.get("kind") == "CustomResourceDefinition"]
-    definitions = [str(part(item, "metadata").get("name")) for item in kinds]
-    for name in dict.fromkeys((*definitions, *one.profile.crds)):
+    applier.remove(own_objects(objects, data=one.data), one.profile.namespace)
+    for name in definitions_of(objects, one.profile.crds):
         applier.remove_path(f"{DEFINITIONS}/{name}")
     if one.namespace:
         applier.remove_path(f"/api/v1/namespaces/{one.namespace}")

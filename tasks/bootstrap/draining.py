@@ -1,7 +1,8 @@
 """Nodes emptied before they are upgraded or leave: runs move first, with their newest save, then what else is there.
 
 A cordon is all that a run needs: its flow saves the gang and begins the next attempt elsewhere. Only pods that are left
-after that are evicted, under the disruption budgets of their owners.
+after that are evicted, under the disruption budgets of their owners. Our cordons are marked: a node that somebody else
+had cordoned is emptied too, and stays cordoned.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ def empty_nodes(profile: ClusterProfile, anchor: str, names: Sequence[str], tell
     Raises:
         Unavailable: it did not end in time, or the control plane does not answer; nodes stay cordoned.
     """
-    known = set(run_on(profile, anchor, (*KUBECTL, "get", "nodes", "-o", "name")).split())
-    there = [name for name in names if f"node/{name}" in known]
+    known = _nodes(profile, anchor)
+    there = [name for name in names if name in known]
     if not there:
         return
-    run_on(profile, anchor, (*KUBECTL, "cordon", *there))
+    _cordon(profile, anchor, there)
     tell(f"{', '.join(there)}: cordoned; runs save and move first")
     until, told = world().now() + MOVE_SECONDS, ""
     while runs := _runs_on(profile, anchor, there):
@@ -52,13 +53,38 @@ def empty_nodes(profile: ClusterProfile, anchor: str, names: Sequence[str], tell
 
 
 def open_nodes(profile: ClusterProfile, anchor: str, names: Sequence[str]) -> None:
-    """Let pods come to these nodes again.
+    """Let pods come again to those of these nodes that were closed here.
 
     Raises:
         Unavailable: the control plane does not answer.
     """
-    if names:
-        run_on(profile, anchor, (*KUBECTL, "uncordon", *names))
+    if not names:
+        return
+    ours = [name for name in _nodes(profile, anchor, "-l", f"{labels.BOOTSTRAP_CORDON}=true") if name in names]
+    if ours:
+        _patch(profile, anchor, ours, closed=False)
+
+
+def _cordon(profile: ClusterProfile, anchor: str, names: Sequence[str]) -> None:
+    """Cordon and mark these, but those that somebody else has cordoned."""
+    other = ("-l", f"{labels.BOOTSTRAP_CORDON}!=true", "--field-selector", "spec.unschedulable=true")
+    already = _nodes(profile, anchor, *other)
+    ours = [name for name in names if name not in already]
+    if ours:
+        _patch(profile, anchor, ours, closed=True)
+
+
+def _patch(profile: ClusterProfile, anchor: str, names: Sequence[str], *, closed: bool) -> None:
+    """Cordon and mark in one write: no crash comes between the two."""
+    marks = {labels.BOOTSTRAP_CORDON: "true" if closed else None}
+    change = {"metadata": {"labels": marks}, "spec": {"unschedulable": closed or None}}
+    run_on(profile, anchor, (*KUBECTL, "patch", "nodes", *names, "--type=merge", "-p", json.dumps(change)))
+
+
+def _nodes(profile: ClusterProfile, anchor: str, *chosen: str) -> list[str]:
+    """Names of nodes that the cluster knows."""
+    told = run_on(profile, anchor, (*KUBECTL, "get", "nodes", *chosen, "-o", "name"))
+    return [word.removeprefix("node/") for word in told.split()]
 
 
 def _runs_on(profile: ClusterProfile, anchor: str, nodes: Sequence[str]) -> list[str]:

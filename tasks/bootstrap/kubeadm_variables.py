@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import workflows
-from profiles.bootstrap.inventory import Bootstrap, Mirror
+from profiles.bootstrap.inventory import API_PORT, Bootstrap, Mirror
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from tasks.settings import expanded
 from workflows.bootstrap import container_runtime, kubeadm_documents, leaving, pod_network, tuning, virtual_address
-from workflows.bootstrap.host_file import STATE
+from workflows.bootstrap.host_file import PENDING, STATE
 from workflows.bootstrap.host_state import Download, HostState, host_state, sections
 from workflows.labels import STARTUP_TAINT
 
@@ -47,6 +47,7 @@ def common_variables(cluster: ClusterProfile, release: ReleaseProfile, check: bo
         "primus_check_flags": ["--check"] if check else [],
         "primus_version": f"v{release.version}",
         "primus_mark": leaving.MARK,
+        "primus_pending": PENDING,
         "primus_document": DOCUMENT,
         "primus_kubeadm": _kubeadm(f"v{release.version}"),
         "primus_forget": _FORGET,
@@ -55,6 +56,7 @@ def common_variables(cluster: ClusterProfile, release: ReleaseProfile, check: bo
         "primus_snapshots": SNAPSHOTS_KEPT,
         "primus_node_seconds": NODE_SECONDS,
         "primus_server": kubeadm_documents.server_of(bootstrap),
+        "primus_peers": {name: bootstrap.hosts[name].ip for name in bootstrap.control_planes},
         "primus_joins_control": False,
         "primus_ignored": list(engine.ignore_preflight),
         "primus_sweep": leaving.SWEEP,
@@ -88,8 +90,9 @@ def host_variables(cluster: ClusterProfile, release: ReleaseProfile, name: str) 
             "files": [{"path": file.path, "content": file.content, "mode": file.mode} for file in state.files],
             "sysctls": state.sysctls,
             "links": links,
+            "pending": PENDING,
         },
-        "primus_programs": {"downloads": _items(bootstrap.mirror, state.downloads), **fetched},
+        "primus_programs": {"downloads": _items(bootstrap.mirror, state.downloads), "pending": PENDING, **fetched},
         "primus_images": {"images": state.images, "archives": _items(bootstrap.mirror, state.archives), **fetched},
         "primus_units": _units(state),
         "primus_controls": host.controls,
@@ -110,7 +113,7 @@ def _kubeadm(version: str) -> str:
 
 def own_server(bootstrap: Bootstrap, name: str) -> str:
     """Where a control plane's own API server listens, `address:port`."""
-    return f"{bootstrap.hosts[name].ip}:{kubeadm_documents.port_of(bootstrap)}"
+    return f"{bootstrap.hosts[name].ip}:{API_PORT}"
 
 
 def authority_of(mirror: Mirror) -> str:
@@ -160,7 +163,7 @@ def _copies(bootstrap: Bootstrap, release: ReleaseProfile) -> tuple[dict[str, st
     if not mirror.files_folder:
         raise ProfileError("bootstrap.mirror", "says neither files_url nor files_folder: where is the release?")
     folder = Path(expanded(mirror.files_folder, "bootstrap.mirror.files_folder"))
-    names = {**{name: file.path for name, file in release.files.items()}}
+    names = {name: file.path for name, file in release.files.items()}
     names |= {Path(file.path).name: file.path for file in release.image_archives}
     missing = [path for path in names.values() if not (folder / path).is_file()]
     if missing:
@@ -177,7 +180,11 @@ def _places(release: ReleaseProfile) -> dict[str, str]:
 def _units(state: HostState) -> list[dict[str, object]]:
     """Units of a host, each with what it is begun anew for."""
     causes = {
-        "containerd.service": ("/etc/containerd/config.toml", "/etc/systemd/system/containerd.service", "/usr/local"),
+        "containerd.service": (
+            container_runtime.CONFIG,
+            "/etc/systemd/system/containerd.service",
+            "/usr/local (containerd)",
+        ),
         virtual_address.UNIT: (
             virtual_address.CONFIG,
             virtual_address.START,

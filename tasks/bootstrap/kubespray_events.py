@@ -11,11 +11,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from tasks.ssh.masking import masked
+
 MOST_CHARACTERS = 600
 """Of a message; the end of it, where programs say why."""
-MASK = "***"
-_TOKENS = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b|(?<=certificate-key[ =])[0-9a-f]{64}")
-"""What kubeadm prints of its own: bootstrap tokens, keys of certificates."""
 _SECRET_NAMES = re.compile(r"pass|secret|token|credential|private_key(?!_file)|_key$", re.IGNORECASE)
 SHORTEST_SECRET = 4
 """A shorter value would be masked in ordinary words."""
@@ -95,13 +94,6 @@ def secrets_in(variables: Mapping[str, object]) -> frozenset[str]:
         elif _SECRET_NAMES.search(name) and len(str(value)) >= SHORTEST_SECRET and not isinstance(value, bool):
             found.add(str(value))
     return frozenset(found)
-
-
-def masked(text: str, secrets: Collection[str]) -> str:
-    """The text without them and without what kubeadm hands out."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    return _TOKENS.sub(MASK, text)
 
 
 class KubesprayEvents:

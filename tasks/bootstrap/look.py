@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -15,11 +15,11 @@ from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.loading.load import load_release
-from tasks.context import touch
 from tasks.settings import expanded
 from tasks.ssh.connections import target
 from tasks.ssh.looking import Pairing, Question, Tell, look_at
 from workflows.bootstrap.ports import ports_between, ports_reached
+from workflows.model.host_facts import Unread
 from workflows.model.host_sight import HostsSight
 from workflows.programs.hosts.options import Options
 
@@ -32,7 +32,7 @@ MOST_PAIRED = 1000
 
 def look_at_hosts(
     profile: ClusterProfile,
-    hosts: Collection[str] = (),
+    hosts: Collection[str] | None = None,
     *,
     deep: bool = True,
     more: Options | None = None,
@@ -42,7 +42,7 @@ def look_at_hosts(
 
     Args:
         profile: whose hosts.
-        hosts: their names; none: all.
+        hosts: their names; None: all.
         deep: also who reaches whom, how fast disks are, and whether the mirror gives a file.
         more: what is asked of every host beside: names, files, sysctls, units, images, folders.
         tell: gets a host and what it does now.
@@ -51,7 +51,7 @@ def look_at_hosts(
         ProfileError: a field cannot be used; nobody was asked.
     """
     bootstrap = _section(profile)
-    chosen = [name for name in bootstrap.hosts if not hosts or name in hosts]
+    chosen = [name for name in bootstrap.hosts if hosts is None or name in hosts]
     fetch, authority = _mirror_file(bootstrap) if deep else (), _authority(bootstrap)
     questions = [
         Question(
@@ -62,15 +62,22 @@ def look_at_hosts(
         )
         for name in chosen
     ]
-    pairs = deep and 1 < len(chosen) <= MOST_PAIRED
-    pairing = Pairing(partial(ports_between, bootstrap), bootstrap.networks.mtu) if pairs else None
+    pairs = _pairs(bootstrap, len(chosen)) if deep else False
+    pairing = Pairing(partial(ports_between, bootstrap), bootstrap.networks.mtu) if pairs is True else None
     at = time.time()
     seen = asyncio.run(look_at(questions, bootstrap.ssh.at_once, pairing, tell or _nobody_hears))
     return HostsSight(at, seen, pairs)
 
 
-look: Callable[..., HostsSight] = touch("looks at the hosts of {profile.name}")(look_at_hosts)
-"""The same as a task of its own."""
+def _pairs(bootstrap: Bootstrap, chosen: int) -> bool | Unread:
+    """Whether it is tried who reaches whom; why not, where an inventory has ways that nobody will have tried."""
+    if len(bootstrap.hosts) < 2:
+        return False
+    if chosen < 2:
+        return Unread("nobody tried: no other host was looked at")
+    if chosen > MOST_PAIRED:
+        return Unread(f"nobody tried: {chosen} hosts were looked at, and no more than {MOST_PAIRED} stay connected")
+    return True
 
 
 def _nobody_hears(host: str, what: str) -> None:

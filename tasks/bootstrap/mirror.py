@@ -22,6 +22,8 @@ import yaml
 from profiles.bootstrap.inventory import Mirror
 from profiles.errors import ProfileError, Unavailable
 from profiles.vocabulary import VerdictWord
+from tasks.bootstrap.kubeadm_variables import authority_of
+from tasks.settings import expanded
 from workflows.model.mirror import (
     SUMS,
     MirrorFinding,
@@ -74,11 +76,28 @@ def said_digests(mirror: Mirror) -> dict[str, str]:
     """
     if mirror.files_folder:
         path = Path(mirror.files_folder) / SUMS
-        return sums_of(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return _sums_in(path)
     if not mirror.files_url:
         return {}
     data = _fetched(mirror, SUMS)
-    return sums_of(data.decode("utf-8", "replace")) if data is not None else {}
+    return _sums(data, _url(mirror, SUMS)) if data is not None else {}
+
+
+def _sums_in(path: Path) -> dict[str, str]:
+    """Digests that the file says; none where it is not there."""
+    if not path.is_file():
+        return {}
+    try:
+        return _sums(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ProfileError(str(path), f"cannot be read: {error}") from error
+
+
+def _sums(data: bytes, where: str) -> dict[str, str]:
+    try:
+        return sums_of(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ProfileError(where, f"is no text in UTF-8: {error}") from error
 
 
 def mirror_bytes(mirror: Mirror, path: str, digest: str) -> bytes:
@@ -120,13 +139,17 @@ def _fetched(mirror: Mirror, path: str) -> bytes | None:
 
 
 def check_mirror(mirror: Mirror, items: Sequence[MirrorItem]) -> tuple[MirrorFinding, ...]:
-    """Whether each thing is there as it must be, in the order of `items`; who does not answer leaves it unknown."""
-    try:
-        said = said_digests(mirror)
-    except (Unavailable, ProfileError) as error:
-        why = str(error)
-        return tuple(MirrorFinding(item, VerdictWord.UNKNOWN, why) for item in items)
+    """Whether each thing is there as it must be, in the order of `items`; who does not answer leaves it unknown.
+
+    Raises:
+        ProfileError: the mirror's certificate authority cannot be read.
+    """
     with _client(mirror) as client, ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            said = said_digests(mirror)
+        except (Unavailable, ProfileError) as error:
+            why = str(error)
+            return tuple(MirrorFinding(item, VerdictWord.UNKNOWN, why) for item in items)
 
         def checked(item: MirrorItem) -> MirrorFinding:
             return _checked(client, mirror, item, said)
@@ -179,9 +202,28 @@ def _image(client: httpx.Client, mirror: Mirror, item: MirrorItem) -> MirrorFind
     return judged_image(item, hashlib.sha256(answer.content).hexdigest())
 
 
+def checked_authority(mirror: Mirror) -> str:
+    """Certificates that vouch for the mirror, PEM; "": none.
+
+    Raises:
+        ProfileError: the file cannot be read, or holds no certificates.
+    """
+    _context(mirror)
+    return authority_of(mirror)
+
+
+def _context(mirror: Mirror) -> ssl.SSLContext:
+    authority_of(mirror)  # it says by the field's name what cannot be read
+    path = str(expanded(mirror.ca_file, "bootstrap.mirror.ca_file")) if mirror.ca_file else None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except ssl.SSLError as error:
+        reason = f"{mirror.ca_file} holds no certificates in PEM: {error}"
+        raise ProfileError("bootstrap.mirror.ca_file", reason) from error
+
+
 def _client(mirror: Mirror) -> httpx.Client:
-    context = ssl.create_default_context(cafile=mirror.ca_file or None)
-    return httpx.Client(verify=context, timeout=SECONDS, follow_redirects=True, trust_env=False)
+    return httpx.Client(verify=_context(mirror), timeout=SECONDS, follow_redirects=True, trust_env=False)
 
 
 def _url(mirror: Mirror, path: str) -> str:
@@ -205,7 +247,7 @@ def fill_mirror(items: Sequence[MirrorItem], folder: Path, at_hand: Sequence[Pat
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        known = sums_of((folder / SUMS).read_text(encoding="utf-8")) if (folder / SUMS).is_file() else {}
+        known = _sums_in(folder / SUMS)
         found: list[Filled] = []
         with httpx.Client(timeout=SECONDS, follow_redirects=True) as client:
             for item in (one for one in items if not one.is_image):
@@ -234,7 +276,7 @@ def _filled(
     why = "nobody wrote down where its project publishes it" if not item.origin else ""
     for source in _sources(item, at_hand):
         try:
-            digest = _put(_read_file(source), target, _is_converted(item, source.name), item.digest)
+            digest = _put(_read_file(source), target, _is_converted(item, source.name), wanted)
             return Filled(item, "copied", digest)
         except ValueError as error:
             why = f"{source}: {error}"
@@ -243,7 +285,7 @@ def _filled(
             with client.stream("GET", item.origin) as answer:
                 answer.raise_for_status()
                 chunks = answer.iter_bytes(CHUNK_BYTES)
-                return Filled(item, "fetched", _put(chunks, target, _is_converted(item, item.origin), item.digest))
+                return Filled(item, "fetched", _put(chunks, target, _is_converted(item, item.origin), wanted))
         except (httpx.HTTPError, ValueError) as error:
             why = f"{item.origin}: {error}"
     return Filled(item, "missing", "", why)

@@ -16,6 +16,8 @@ Tell = Callable[[str], None]
 Seen_co = TypeVar("Seen_co", covariant=True)
 LOOK_SECONDS = 0.5
 """Between two looks for a person's answer."""
+YES_SECONDS = 3600.0
+"""So long a yes counts for the same plan: who was killed while carrying it out is not asked again."""
 
 
 class Site(Protocol[Seen_co]):
@@ -62,25 +64,32 @@ class StepBook:
         here = world()
         here.ledger.end_steps(self.profile.name, steps, proofs, here.fencing, here.now())
 
-    def forget(self, subjects: Sequence[str], why: str) -> None:
-        """Remove what is known of these."""
-        here = world()
-        here.ledger.forget_steps(self.profile.name, subjects, here.fencing, why)
+    def ask(self, plan: str, question: str, tell: Tell) -> ApprovalRecord:
+        """Ask a person whether a plan is carried out, and wait for the answer. No answer in time means no.
 
-    def ask(self, plan: str, question: str, why: str) -> ApprovalRecord:
-        """Ask a person whether a plan is carried out, and wait for the answer; the same plan is asked about once.
-
-        `plan` is its fingerprint. No answer in time means no.
+        `plan` is its fingerprint: a command that was killed asks the same question, or has its answer. A no, and a yes
+        of long ago, are of another day: the same plan is asked about anew.
         """
         here, run = world(), builder_of(self.profile.name)
+        before = [one for one in here.ledger.approvals(run) if one.id.startswith(f"{run}-{plan}-")]
+        number = len(before) + (not before or not _still_counts(before[-1], here.now()))
         expires_at = here.now() + self.profile.monitor.approval_timeout_seconds
-        record = ApprovalRecord(f"{run}-{plan}-approval", run, "", question, "waiting", here.now(), expires_at, why=why)
+        identity = f"{run}-{plan}-{number}-approval"
+        record = ApprovalRecord(identity, run, "", question, "waiting", here.now(), expires_at)
         asked = here.ledger.ask(here.fencing, record)
+        if asked.state == "waiting":
+            tell(f'waiting for a person: {question} primus approve {identity} --why "..." (or deny)')
         while asked.state == "waiting":
-            threading.Event().wait(LOOK_SECONDS)
+            pause(LOOK_SECONDS)
             late = here.now() >= asked.expires_at
             asked = here.ledger.expire(asked.id, here.now()) if late else here.ledger.approval(asked.id) or asked
         return asked
+
+
+def _still_counts(asked: ApprovalRecord, now: float) -> bool:
+    if asked.state == "waiting":
+        return now < asked.expires_at
+    return asked.state == "approved" and now < (asked.answered_at or 0.0) + YES_SECONDS
 
 
 def pause(seconds: float) -> None:

@@ -66,19 +66,6 @@ class BootstrapLedger(LedgerPart):
                 ):
                     _put(transaction, replace(after, ended_at=now), before is None)
 
-    def forget_steps(self, cluster: str, subjects: Sequence[str], fencing: int, why: str) -> None:
-        """Remove what is known of these subjects: the host left, the component was removed.
-
-        Raises:
-            Fenced: another process builds this cluster.
-        """
-        table = BOOTSTRAP_STEPS
-        with self.database.writing(builder_of(cluster), fencing, synced=True) as transaction:
-            for subject in subjects:
-                own = (table.c.cluster == cluster, table.c.subject == subject)
-                if transaction.connection.execute(table.delete().where(*own)).rowcount:
-                    transaction.note("bootstrap", subject, why)
-
 
 def _steps(transaction: LedgerTransaction, cluster: str) -> dict[str, StepRecord]:
     rows = transaction.all(select(BOOTSTRAP_STEPS).where(BOOTSTRAP_STEPS.c.cluster == cluster))

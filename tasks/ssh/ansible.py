@@ -28,7 +28,6 @@ KEPT_OF_OURS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "K
 """Of our environment: it is written down beside the run, and holds tokens otherwise."""
 ENDING_SECONDS = 20.0
 """For Ansible to end when it is told to: twice what `ansible_child` takes at most."""
-SAID_CHARACTERS = 300
 _NO_WORD = "non-zero return code"
 """What `command` says of a program that failed; the code stands beside it."""
 _ENDINGS = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
@@ -165,12 +164,6 @@ def event_of(line: str) -> TaskEnd | None:
         return None
     ignored = bool(data.get("ignore_errors"))
     return TaskEnd(str(data.get("task", "")), str(data["host"]), ending, as_map(data.get("res")), ignored)
-
-
-def short(text: str) -> str:
-    """The end of what was said, in one line."""
-    said = " ".join(text.split())
-    return said if len(said) <= SAID_CHARACTERS else f"… {said[-SAID_CHARACTERS:]}"
 
 
 def said_of(result: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import secrets
-import shlex
 import signal
 import time
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from tasks.embedded.engine.json_values import Json, as_map
 from tasks.settings import expanded
 from tasks.ssh.failures import Way, failure_of, short
 from tasks.ssh.host_program import program, remote_command
-from tasks.ssh.inventory import USER, WORD, ssh_arguments
+from tasks.ssh.inventory import USER, WORD, proxy_command, ssh_arguments
 from workflows.model.host_facts import Unread
 from workflows.model.host_sight import ClockBounds, LookFailure
 
@@ -65,15 +64,22 @@ def target(name: str, host: ClusterHost, ssh: Ssh) -> Target:
     """
     user, port = host.user or ssh.user, host.port or ssh.port
     own = ssh.model_copy(update={"private_key_file": host.private_key_file or ssh.private_key_file})
-    _check(f"{_FIELD}.python", ssh.python, WORD.fullmatch(ssh.python) and not ssh.python.startswith("-"))
-    _check(f"bootstrap.hosts.{name}.user", user, USER.fullmatch(user))
-    for path in (own.private_key_file, own.known_hosts_file):
-        _check(f"{_FIELD}.private_key_file", path, '"' not in path and "\n" not in path)
+    key_field = f"bootstrap.hosts.{name}" if host.private_key_file else _FIELD
+    key_field += ".private_key_file"
+    if not WORD.fullmatch(ssh.python) or ssh.python.startswith("-"):
+        raise ProfileError(f"{_FIELD}.python", f"must be a program's name or path, got {ssh.python!r}")
+    if not USER.fullmatch(user):
+        field = f"bootstrap.hosts.{name}.user" if host.user else f"{_FIELD}.user"
+        raise ProfileError(field, f"must be the name of a user, got {user!r}")
+    for field, path in ((key_field, own.private_key_file), (f"{_FIELD}.known_hosts_file", own.known_hosts_file)):
+        if '"' in path or "\n" in path:
+            raise ProfileError(field, f"must be a path without quotation marks and in one line, got {path!r}")
     options = ssh_arguments(own, _FIELD)
     if own.private_key_file:
-        options += ["-i", str(expanded(own.private_key_file, f"{_FIELD}.private_key_file"))]
+        options += ["-i", str(expanded(own.private_key_file, key_field))]
     jump = host.jump or ssh.jump
-    through = ["-o", f"ProxyCommand={_proxy(name, jump, user, options)}"] if jump else []
+    _check_jump(f"bootstrap.hosts.{name}.jump" if host.jump else f"{_FIELD}.jump", jump)
+    through = ["-o", f"ProxyCommand={proxy_command(jump, user, options)}"] if jump else []
     words = ["ssh", "-T", "-x", *options, *through, "-p", str(port), "-l", user, "--", host.address]
     command = (*words, remote_command(ssh.python, user))
     known = own.known_hosts_file or "~/.ssh/known_hosts"
@@ -81,19 +87,12 @@ def target(name: str, host: ClusterHost, ssh: Ssh) -> Target:
     return Target(name, command, Way(where, user, known, ssh.connect_seconds, ssh.python))
 
 
-def _check(field: str, value: str, fine: object) -> None:
-    if not fine:
-        raise ProfileError(field, f"must be made of letters, digits and ._/+- alone, got {value!r}")
-
-
-def _proxy(name: str, jump: str, user: str, options: list[str]) -> str:
-    """The command that reaches the host through another one, whose key is compared as every host's."""
+def _check_jump(field: str, jump: str) -> None:
     login, _, place = jump.rpartition("@")
     address, _, port = place.partition(":")
-    _check(f"bootstrap.hosts.{name}.jump", jump, USER.fullmatch(login or user) and WORD.fullmatch(address))
-    _check(f"bootstrap.hosts.{name}.jump", jump, not address.startswith("-") and (port or "22").isdigit())
-    words = ["ssh", *options, "-p", port or "22", "-l", login or user, "-W", "[%h]:%p", "--", address]
-    return " ".join(word if word == "[%h]:%p" else shlex.quote(word).replace("%", "%%") for word in words)
+    fine = WORD.fullmatch(address) and not address.startswith("-") and (port or "22").isdigit()
+    if jump and not (fine and (not login or USER.fullmatch(login))):
+        raise ProfileError(field, f"must be user@host:port, of which user and port may be left out, got {jump!r}")
 
 
 def environment() -> dict[str, str]:
@@ -185,6 +184,7 @@ class Conversation:
             self._reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reading
+        self._process = None  # its number may soon be another process's
 
     async def _drained(self, process: asyncio.subprocess.Process) -> None:
         """Until it has ended: asyncio tells so only when its output was read to the end."""

@@ -28,8 +28,11 @@ class Way:
 
 
 def failure_of(way: Way, said: str, code: int | None) -> tuple[LookFailure, str]:
-    """The kind and the sentence, from what the client wrote to standard error and its exit code; None: it was ended."""
-    kind = _by_words(said)
+    """The kind and the sentence, from what the client wrote to standard error and its exit code; None: it was ended.
+
+    What is said is the client's own only where the client itself failed: else it is of what ran on the host.
+    """
+    kind = _by_words(said) if code in (SSH_CODE, None) else None
     if kind is None and code == TOO_OLD_CODE and TOO_OLD in said:
         kind = LookFailure.NO_PYTHON
     if kind is None and code == NOT_FOUND_CODE:

@@ -15,6 +15,8 @@ TOO_OLD_CODE = 126
 _PACKAGE = Path(str(workflows.__file__)).parent
 _PARTS = ("__init__.py", "programs/__init__.py", "programs/runtime/__init__.py", "programs/runtime/bounded.py")
 """What the program stands on, beside its own folder."""
+_OTHER_PROGRAMS = ("plane.py", "put.py")
+"""Of that folder, which go to hosts by other ways."""
 _FIRST = (
     "import sys\n"
     "if sys.version_info < (3, 9):\n"
@@ -45,6 +47,7 @@ main()
 def program() -> bytes:
     """What follows on standard input: the length as a line, then the compressed source of all modules."""
     files = [*(_PACKAGE / part for part in _PARTS), *sorted((_PACKAGE / "programs/hosts").glob("*.py"))]
+    files = [file for file in files if file.name not in _OTHER_PROGRAMS]
     sources = {_name(file): (file.name == "__init__.py", file.read_text(encoding="utf-8")) for file in files}
     text = f"SOURCES = {sources!r}\n{_IMPORTER}"
     whole = zlib.compress(text.encode(), 9)

@@ -120,6 +120,21 @@ def ssh_arguments(settings: BareMetal | Ssh, section: str = "bare_metal") -> lis
     return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
 
 
+def proxy_command(jump: str, user: str, options: Sequence[str]) -> str:
+    """The command that reaches a host through another one, whose key is compared as every host's.
+
+    Args:
+        jump: the other one, as `user@host:port`, of which user and port may be left out.
+        user: who logs in there where `jump` does not say.
+        options: of the client.
+    """
+    login, _, place = jump.rpartition("@")
+    address, _, port = place.partition(":")
+    words = ["ssh", *options, "-p", port or "22", "-l", login or user, "-W", "[%h]:%p", "--", address]
+    # ssh itself reads %-words of this command: those of paths are doubled.
+    return " ".join(word if word == "[%h]:%p" else shlex.quote(word).replace("%", "%%") for word in words)
+
+
 def storage_folders(cluster: ClusterProfile) -> tuple[str, ...]:
     """Where a host may have the storage that is tested, the likeliest first."""
     if not cluster.storage:

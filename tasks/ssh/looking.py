@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,16 +13,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from tasks.embedded.engine.json_values import Json, as_list, as_map
 from tasks.ssh.connections import Conversation, LookError, Target
+from tasks.ssh.failures import short
 from workflows.model.host_facts import Unread, parse_facts
 from workflows.model.host_sight import HostSight, LookFailure, PeerReach
 from workflows.programs.hosts.options import Options
-from workflows.programs.runtime.text import uncoloured
 
 MARGIN_SECONDS = 10.0
 """Beside what a host itself takes at most, for its answer."""
 LISTEN_SECONDS = 15.0
 REACH_SECONDS, REACH_SECONDS_OF_PEER = 30.0, 0.1
 """For a host to try all its peers: some rounds, and what each peer adds."""
+MANY_DESCRIPTORS = 65536
+"""Where the system sets no limit of its own: three for each of some thousand hosts, and as many again in reserve."""
 Tell = Callable[[str, str], None]
 """Host, and what it does now."""
 
@@ -66,12 +70,14 @@ async def look_at(
 ) -> dict[str, HostSight]:
     """Look at all hosts; every one of them has a sight afterwards, whatever it did.
 
-    `at_once` hosts log in and tell their facts at the same time; connections stay open until all pairs were tried.
+    `at_once` hosts are connected and tell their facts at the same time. With `pairing` connections stay open until all
+    pairs were tried: each takes three file descriptors, of which as many are taken as the system allows.
     """
+    _many_descriptors()
     gate = asyncio.Semaphore(at_once)
     opened = [_Open(one, Conversation(one.target), HostSight(one.target.name)) for one in questions]
     try:
-        await asyncio.gather(*(_look(one, gate, tell) for one in opened))
+        await asyncio.gather(*(_look(one, gate, pairing is not None, tell) for one in opened))
         if pairing is not None:
             await _pairs([one for one in opened if one.sight.failure is None], pairing, tell)
     finally:
@@ -79,7 +85,14 @@ async def look_at(
     return {one.name: one.sight for one in opened}
 
 
-async def _look(one: _Open, gate: asyncio.Semaphore, tell: Tell) -> None:
+def _many_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = hard if hard != resource.RLIM_INFINITY else max(soft, MANY_DESCRIPTORS)
+    with contextlib.suppress(OSError, ValueError):  # else the few that there are must do
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+async def _look(one: _Open, gate: asyncio.Semaphore, stays: bool, tell: Tell) -> None:
     async with gate:
         tell(one.name, "is asked")
         try:
@@ -96,6 +109,8 @@ async def _look(one: _Open, gate: asyncio.Semaphore, tell: Tell) -> None:
             return
         one.sight = replace(one.sight, clock=clock, facts=facts)
         tell(one.name, "has told its facts")
+        if not stays:
+            await one.talk.close()
 
 
 async def _failed(one: _Open, error: LookError, tell: Tell) -> None:
@@ -113,7 +128,7 @@ async def _pairs(hosts: list[_Open], pairing: Pairing, tell: Tell) -> None:
             asked = {"name": one.name, "address": one.question.address, "ports": one.question.ports, "nonce": nonce}
             one.ready = await one.talk.listen(asked, LISTEN_SECONDS)
             if "why" in one.ready and not one.ready.get("udp"):
-                one.sight = replace(one.sight, reach=Unread(_line(str(one.ready["why"]))))
+                one.sight = replace(one.sight, reach=Unread(short(str(one.ready["why"]))))
         except LookError as error:
             one.sight = replace(one.sight, reach=Unread(error.why))
 
@@ -154,15 +169,11 @@ _PEERS: TypeAdapter[Mapping[str, PeerReach]] = TypeAdapter(dict[str, PeerReach])
 def reach_from(told: Json) -> Mapping[str, PeerReach] | Unread:
     """What a host says of its peers."""
     if told.get("why"):
-        return Unread(_line(str(told["why"])))
+        return Unread(short(str(told["why"])))
     try:
         found = _PEERS.validate_python(as_map(told.get("peers")))
     except ValidationError as error:
-        return Unread(f"its answer cannot be read: {_line(str(error.errors()[0]['msg']))}")
+        return Unread(f"its answer cannot be read: {short(str(error.errors()[0]['msg']))}")
     return {
-        peer: replace(way, ports={port: _line(word) for port, word in way.ports.items()}) for peer, way in found.items()
+        peer: replace(way, ports={port: short(word) for port, word in way.ports.items()}) for peer, way in found.items()
     }
-
-
-def _line(text: str) -> str:
-    return " ".join(uncoloured(text).split())[:300]

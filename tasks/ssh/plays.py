@@ -1,8 +1,8 @@
 """A play on some hosts: run by Ansible in a child, followed as it goes, and told per host how it ended.
 
 Whether a host came through is known from Ansible's own account at the end, never from silence: a host of which nothing
-was told is unknown. What one host does never raises. Every text of a host has its secrets masked before it is told,
-logged or kept.
+was told is unknown. What one host does never raises. Every text of a host has what kubeadm hands out masked before it
+is shortened, told, logged or kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,12 +21,11 @@ from profiles.errors import Unavailable
 from profiles.vocabulary import VerdictWord
 from tasks.embedded.engine.json_values import as_map
 from tasks.settings import expanded
-from tasks.ssh.ansible import TaskEnd, ansible, environment, event_of, lines, missing_program, said_of, short, write_run
-from tasks.ssh.inventory import plain, ssh_arguments, written
+from tasks.ssh.ansible import TaskEnd, ansible, environment, event_of, lines, missing_program, said_of, write_run
+from tasks.ssh.failures import short
+from tasks.ssh.inventory import plain, proxy_command, ssh_arguments, written
+from tasks.ssh.masking import masked
 
-MASK = "***"
-SHORTEST_SECRET = 6
-"""Shorter values would mask words that mean nothing."""
 _NOISE = ("To see the stack trace of this error", "error execution phase", "Using module file", "Pipelining is enabled")
 """Lines in which programs say nothing of what happened."""
 _BEGINS = "error execution phase"
@@ -56,8 +55,6 @@ class Play:
     check: bool = False
     """Say what would be done, and write nothing."""
     limit_seconds: float = 1800.0
-    secrets: tuple[str, ...] = ()
-    """Values that are never told."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def run_play(play: Play, tell: Callable[[PlayEvent], None], logs: Path | None = 
     """
     names = dict.fromkeys(item.name for items in play.groups.values() for item in items)
     alias = {f"h{index}": name for index, name in enumerate(names)}
-    follower = _Follower(alias, play.secrets, tell, logs)
+    follower = _Follower(alias, tell, logs)
     if why := missing_program():
         return {name: HostEnd(name, VerdictWord.UNKNOWN, why) for name in names}
     try:
@@ -123,7 +120,7 @@ def _follow(play: Play, folder: Path, aliases: Mapping[str, str], follower: _Fol
         code = process.wait()
     if late.is_set():
         return f"time was up after {play.limit_seconds:g} s"
-    return f"Ansible ended with {code}: {short(follower.last)}"
+    return f"Ansible ended with {code}: {short(masked(follower.last))}"
 
 
 def play_inventory(play: Play, aliases: Mapping[str, str]) -> str:
@@ -150,7 +147,8 @@ def _host(play: Play, item: PlayHost) -> dict[str, Any]:
     arguments = ssh_arguments(ssh.model_copy(update={"private_key_file": key}), "bootstrap.ssh")
     path = str(expanded(key, "bootstrap.ssh.private_key_file")) if key else ""
     if jump:
-        arguments += ["-o", f"ProxyCommand={_through(jump, arguments, path)}"]
+        identity = ["-i", path] if path else []
+        arguments += ["-o", f"ProxyCommand={proxy_command(jump, user, [*arguments, *identity])}"]
     return {
         "ansible_host": plain(host.address),
         "ansible_port": host.port or ssh.port,
@@ -163,21 +161,11 @@ def _host(play: Play, item: PlayHost) -> dict[str, Any]:
     }
 
 
-def _through(jump: str, arguments: Iterable[str], key: str) -> str:
-    """The command that reaches a host through another one, whose key is compared just as well."""
-    target, _, port = jump.partition(":")
-    identity = ["-i", key] if key else []
-    return shlex.join(["ssh", *arguments, *identity, "-p", port or "22", "-W"]) + f" [%h]:%p {shlex.quote(target)}"
-
-
 class _Follower:
     """Takes in what Ansible tells."""
 
-    def __init__(
-        self, alias: Mapping[str, str], secrets: Iterable[str], tell: Callable[[PlayEvent], None], logs: Path | None
-    ) -> None:
+    def __init__(self, alias: Mapping[str, str], tell: Callable[[PlayEvent], None], logs: Path | None) -> None:
         self._alias, self._tell, self._logs = alias, tell, logs
-        self._secrets = sorted((one for one in secrets if len(one) >= SHORTEST_SECRET), key=len, reverse=True)
         self._why: dict[str, str] = {}
         self._changed: dict[str, dict[str, None]] = {}
         self._told: dict[str, dict[str, str]] = {}
@@ -196,7 +184,7 @@ class _Follower:
         name = self._alias.get(event.host)
         if name is None or event.ignored:
             return True
-        said = self._masked(innermost(event.result))
+        said = innermost(event.result)
         ending = "changed" if event.ending == "ok" and event.result.get("changed") else event.ending
         told = PlayEvent(name, event.task, ending, said)  # pyright: ignore[reportArgumentType]
         if ending in ("failed", "unreachable"):
@@ -204,7 +192,7 @@ class _Follower:
         if ending == "changed":
             self._changed.setdefault(name, {})[event.task] = None
         if output := event.result.get("stdout"):
-            self._told.setdefault(name, {})[event.task] = self._masked(str(output))
+            self._told.setdefault(name, {})[event.task] = masked(str(output))
         self._log(told, event)
         self._tell(told)
         return True
@@ -216,7 +204,7 @@ class _Follower:
         if came:
             return HostEnd(name, VerdictWord.PASS, "", changed, told)
         word = VerdictWord.FAIL if name in self._account and reached else VerdictWord.UNKNOWN
-        return HostEnd(name, word, self._why.get(name) or self._masked(why), changed, told)
+        return HostEnd(name, word, self._why.get(name) or why, changed, told)
 
     def _take_account(self, line: str) -> bool:
         try:
@@ -234,22 +222,20 @@ class _Follower:
             self.last = str(found["stdout"])
         return "event" in found
 
-    def _masked(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        return text
-
     def _log(self, told: PlayEvent, event: TaskEnd) -> None:
         if self._logs is None:
             return
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        more = self._masked(said_of(event.result)) if told.ending in ("failed", "unreachable") else told.said
+        more = masked(said_of(event.result)) if told.ending in ("failed", "unreachable") else told.said
         with (self._logs / f"{told.host}.log").open("a", encoding="utf-8") as file:
             file.write(f"{at} {told.ending:<11} {told.task}{': ' + more.strip() if more.strip() else ''}\n")
 
 
 def innermost(result: Mapping[str, Any]) -> str:
-    """What the tool behind a task said last, in one line: of a loop its failed item, of kubeadm its reason."""
+    """What the tool behind a task said last, in one line: of a loop its failed item, of kubeadm its reason.
+
+    What kubeadm hands out is masked.
+    """
     items = [as_map(one) for one in result.get("results") or () if as_map(one).get("failed")]
     if items:
         return innermost(items[-1])
@@ -259,4 +245,4 @@ def innermost(result: Mapping[str, Any]) -> str:
     kept = [
         line.rpartition(_BEGINS)[2] or line for line in told if line and not line.startswith(_NOISE[:1] + _NOISE[2:])
     ]
-    return short("\n".join(kept))
+    return short(masked("\n".join(kept)))

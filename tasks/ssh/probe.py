@@ -24,7 +24,8 @@ from profiles.admission import BareMetal
 from profiles.errors import Unavailable
 from tasks.embedded.engine.json_values import as_map
 from tasks.programs_archive import programs_archive
-from tasks.ssh.ansible import TaskEnd, ansible, environment, event_of, lines, missing_program, said_of, short, write_run
+from tasks.ssh.ansible import TaskEnd, ansible, environment, event_of, lines, missing_program, said_of, write_run
+from tasks.ssh.failures import short
 from tasks.ssh.inventory import Archive, aim, inventory, whole_seconds
 from workflows.model.node_results import NodeResult
 from workflows.node_tests.preflight import PreflightPlan

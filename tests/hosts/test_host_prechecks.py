@@ -90,10 +90,7 @@ def clients(hosts: SshHosts) -> list[str]:
     return found
 
 
-def test_twenty_two_hosts_of_which_eight_misbehave(
-    tmp_path: Path, hosts: SshHosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.ssh.connections.LOGIN_SECONDS", 20.0)
+def test_twenty_two_hosts_of_which_eight_misbehave(tmp_path: Path, hosts: SshHosts) -> None:
     for name in SOUND[:-1]:
         hosts.start(name)
     hosts.start(SOUND[-1], python_that(tmp_path, "noisy", f'echo "Welcome; {"x" * 999}"; exec {sys.executable} "$@"'))

@@ -38,6 +38,9 @@ REPORT = "report"
 INSTALL_SECONDS = 900
 """For one component to be applied, or its release to come up."""
 START_SECONDS = 60
+HELM_STEP_SECONDS = 2 * INSTALL_SECONDS + 2 * START_SECONDS
+"""Two things of `INSTALL_SECONDS` each, and what stands before them. A release that does not come up is taken back in
+as long again: one whose helm is ended amid that stays pending, and no later helm touches it."""
 KEEP_SECONDS = 24 * 3600
 AT_ONCE = 8
 """Components side by side: no more than an API server and a registry notice."""
@@ -165,9 +168,13 @@ def deadline_seconds(plan: ComponentsPlan) -> int:
     ends: dict[str, int] = {}
     for one in plan.chosen:
         begin = max((ends.get(name, 0) for name in (*one.profile.needs, *one.profile.after)), default=0)
-        own = _prove_seconds(one) + (INSTALL_SECONDS + START_SECONDS if one.name in plan.install else 0)
+        own = _prove_seconds(one) + (_install_seconds(one) if one.name in plan.install else 0)
         ends[one.name] = begin + own
     return max(ends.values()) * (-(-len(plan.chosen) // AT_ONCE)) + DEADLINE_MARGIN_SECONDS
+
+
+def _install_seconds(one: ChosenComponent) -> int:
+    return HELM_STEP_SECONDS if isinstance(one.profile.source, ChartSource) else INSTALL_SECONDS + START_SECONDS
 
 
 def _prove_seconds(one: ChosenComponent) -> int:
@@ -246,13 +253,24 @@ def _objects(plan: ComponentsPlan, one: ChosenComponent, template: str) -> None:
         crd=one.profile.crds,
         deadline_seconds=float(INSTALL_SECONDS),
     )
+    install_step(plan.cluster, template, options, own, plan.authority)
+
+
+def install_step(
+    cluster: ClusterProfile,
+    template: str,
+    options: install.Options,
+    own: Sequence[Manifest] | None = None,
+    authority: str = "",
+) -> None:
+    """A step of our own program: with these objects in the workflow itself, or what its flags say."""
     data = RawArtifact(name="objects", path=OBJECTS, data=json.dumps(own)) if own is not None else None
     Container(
         name=template,
         command=[PROGRAMS, "install-component", *options.argv()],
         inputs=[data] if data else None,
         active_deadline_seconds=INSTALL_SECONDS + START_SECONDS,
-        **own_pod(plan.cluster, [], {install.AUTHORITY: plan.authority}),
+        **own_pod(cluster, [], {install.AUTHORITY: authority}),
     )
 
 
@@ -266,39 +284,54 @@ def source_url(mirror: Mirror, one: ChosenComponent) -> str:
 
 def _chart(plan: ComponentsPlan, one: ChosenComponent, source: ChartSource, template: str) -> None:
     """Fetched by our own program, installed by helm, and taken back where it does not come up."""
-    mounts = [{"name": CHART_VOLUME, "mountPath": CHART_MOUNT}]
     folder = f"$({folder_variable(CHART_VOLUME)})"
     options = install.Options(
         component=one.name,
         do="fetch",
         version=one.profile.version,
+        namespace=one.profile.namespace,
         notes_in=NAMESPACE,
         url=source_url(plan.mirror, one),
         sha256=one.sha256,
         to=folder,
     )
-    fetching = own_pod(plan.cluster, mounts, {install.AUTHORITY: plan.authority})
-    del fetching["retry_strategy"]
-    environment = helm_environment(mounts)
+    words = [
+        *("upgrade", "--install", one.name, f"{folder}/{install.CHART}"),
+        *("--namespace", one.profile.namespace, "--create-namespace", "--values", VALUES),
+        *("--atomic", "--timeout", f"{INSTALL_SECONDS}s", "--history-max", "3"),
+    ]
+    values = RawArtifact(name="values", path=VALUES, data=json.dumps(chart_values(one, source, plan.mirror)))
+    helm_step(plan.cluster, template, source.helm_image, words, options, plan.authority, values)
+
+
+def helm_step(
+    cluster: ClusterProfile,
+    template: str,
+    image: str,
+    words: Sequence[str],
+    before: install.Options,
+    authority: str = "",
+    values: RawArtifact | None = None,
+) -> None:
+    """Helm with these words, behind what our own program does first in the same pod."""
+    mounts = [{"name": CHART_VOLUME, "mountPath": CHART_MOUNT}]
+    first = own_pod(cluster, mounts, {install.AUTHORITY: authority})
+    retry = first.pop("retry_strategy")
     Container(
         name=template,
-        image=source.helm_image,
-        command=[
-            *("helm", "upgrade", "--install", one.name, f"{folder}/{install.CHART}"),
-            *("--namespace", one.profile.namespace, "--create-namespace", "--values", VALUES),
-            *("--atomic", "--timeout", f"{INSTALL_SECONDS}s", "--history-max", "3"),
-        ],
-        inputs=[RawArtifact(name="values", path=VALUES, data=json.dumps(chart_values(one, source, plan.mirror)))],
+        image=image,
+        command=["helm", *words],
+        inputs=[values] if values else None,
         init_containers=[
-            UserContainer(name="fetch", command=[PROGRAMS, "install-component", *options.argv()], **fetching)
+            UserContainer(name=before.do, command=[PROGRAMS, "install-component", *before.argv()], **first)
         ],
-        env=[models.EnvVar.model_validate(item) for item in environment],
+        env=[models.EnvVar.model_validate(item) for item in helm_environment(mounts)],
         resources=models.ResourceRequirements.model_validate(HELM_RESOURCES),
         security_context=models.SecurityContext.model_validate(pods.container_security()),
         volume_mounts=[models.VolumeMount.model_validate(mount) for mount in mounts],
         volumes=[models.Volume.model_validate(pods.empty_volume(CHART_VOLUME))],
-        active_deadline_seconds=INSTALL_SECONDS + 2 * START_SECONDS,
-        retry_strategy=RetryStrategy(limit=LOST_POD_RETRIES, retry_policy="OnError"),
+        active_deadline_seconds=HELM_STEP_SECONDS,
+        retry_strategy=retry,
     )
 
 

@@ -39,6 +39,8 @@ class PlaneSight:
     pods: tuple[Json, ...] | None = None
     """Of the namespace kube-system."""
     members: tuple[Member, ...] | None = None
+    dns: tuple[str, ...] | None = None
+    """Keys of the taints that the cluster's DNS tolerates; "" stands for every key."""
     snapshots: tuple[str, ...] = ()
 
 
@@ -92,5 +94,6 @@ def plane_sight(host: str, text: str) -> PlaneSight | None:
         nodes=tuple(items(found, "nodes")) if isinstance(found.get("nodes"), list) else None,
         pods=tuple(items(found, "pods")) if isinstance(found.get("pods"), list) else None,
         members=tuple(members) if isinstance(found.get("members"), list) else None,
+        dns=tuple(str(one) for one in found["dns"]) if isinstance(found.get("dns"), list) else None,
         snapshots=tuple(str(one) for one in found.get("snapshots") or ()),
     )

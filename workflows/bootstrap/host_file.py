@@ -11,6 +11,8 @@ HELPERS = "/usr/local/libexec/primus-flows"
 SETTINGS = "/etc/primus-flows"
 STATE = "/var/lib/primus-flows"
 """What is remembered of a host there: unpacked archives, snapshots of etcd."""
+PENDING = f"{STATE}/pending"
+"""Names what was changed on a host and no unit was begun anew for yet; where nothing waits there is no such file."""
 UNITS = "/etc/systemd/system"
 
 

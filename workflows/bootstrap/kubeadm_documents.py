@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from profiles.bootstrap.engines import Kubeadm
-from profiles.bootstrap.inventory import Bootstrap, ClusterHost
+from profiles.bootstrap.inventory import API_PORT, Bootstrap, ClusterHost
 from profiles.cluster import ClusterProfile, Pool
 from workflows import labels
 from workflows.bootstrap.container_runtime import SOCKET
@@ -23,7 +23,6 @@ TOKEN, KEY, PIN, SERVER = "@TOKEN@", "@KEY@", "@PIN@", "@SERVER@"
 """A bootstrap token, the key of certificates, the digest of the authority, and the API server that is joined."""
 CONTROL_PLANE_TAINT = "node-role.kubernetes.io/control-plane:NoSchedule"
 STARTUP_TAINT = f"{labels.STARTUP_TAINT}:NoSchedule"
-API_PORT = 6443
 ETCD_QUOTA_BYTES = 8 << 30
 """The most that etcd's own documentation advises; with its default of 2 GiB workflows of a large cluster fill it."""
 TOKEN_MINUTES = 15
@@ -161,12 +160,6 @@ def server_of(bootstrap: Bootstrap) -> str:
     return f"{bootstrap.hosts[bootstrap.control_planes[0]].ip}:{API_PORT}"
 
 
-def port_of(bootstrap: Bootstrap) -> int:
-    """Port of each API server itself: behind a virtual address it is the same one."""
-    endpoint = bootstrap.endpoint
-    return endpoint.port if endpoint is not None and endpoint.kind == "virtual" else API_PORT
-
-
 def taint_entry(text: str) -> dict[str, str]:
     """`key=value:Effect` as an entry of `spec.taints`."""
     pair, _, effect = text.rpartition(":")
@@ -175,7 +168,7 @@ def taint_entry(text: str) -> dict[str, str]:
 
 
 def _local(bootstrap: Bootstrap, name: str) -> Document:
-    return {"advertiseAddress": bootstrap.hosts[name].ip, "bindPort": port_of(bootstrap)}
+    return {"advertiseAddress": bootstrap.hosts[name].ip, "bindPort": API_PORT}
 
 
 def _argument(name: str, value: str) -> dict[str, str]:

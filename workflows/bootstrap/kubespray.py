@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from profiles.bootstrap.engines import Kubespray
-from profiles.bootstrap.inventory import Bootstrap, ClusterHost
-from profiles.cluster import ClusterProfile, Pool
+from profiles.bootstrap.inventory import Bootstrap
+from profiles.cluster import ClusterProfile
 from profiles.errors import Refused
-from workflows import labels
+from workflows.bootstrap import kubeadm_documents
 
 INVENTORY, VARIABLES = "inventory/hosts.yaml", "inventory/group_vars/all/primus.yaml"
 """Of the folder that ansible-runner reads."""
@@ -134,13 +134,9 @@ def _text(data: object) -> str:
 
 
 def _inventory(cluster: ClusterProfile, bootstrap: Bootstrap, taint: str) -> dict[str, Any]:
-    pools = {pool.name: pool for pool in cluster.pools}
     planes = bootstrap.control_planes
     working = [name for name, host in bootstrap.hosts.items() if host.works]
-    hosts = {
-        name: _host(bootstrap, host, pools[host.pool or cluster.pools[0].name], taint)
-        for name, host in bootstrap.hosts.items()
-    }
+    hosts = {name: _host(cluster, bootstrap, name, taint) for name in bootstrap.hosts}
     return {
         "all": {
             "vars": _connection(bootstrap),
@@ -154,17 +150,17 @@ def _inventory(cluster: ClusterProfile, bootstrap: Bootstrap, taint: str) -> dic
     }
 
 
-def _host(bootstrap: Bootstrap, host: ClusterHost, pool: Pool, taint: str) -> dict[str, Any]:
+def _host(cluster: ClusterProfile, bootstrap: Bootstrap, name: str, taint: str) -> dict[str, Any]:
+    """A control plane without work is tainted by Kubespray itself."""
+    host = bootstrap.hosts[name]
     said: dict[str, Any] = {"ansible_host": host.address, "ip": host.ip, "access_ip": host.ip}
     said |= {"ansible_port": host.port} if host.port else {}
     said |= {"ansible_user": host.user, "ansible_become": host.user != "root"} if host.user else {}
     said |= {"ansible_ssh_private_key_file": host.private_key_file} if host.private_key_file else {}
     said |= {"ansible_ssh_common_args": _ssh_arguments(bootstrap, host.jump)} if host.jump else {}
-    own = {labels.POOL: pool.name} if host.works else {}
-    own |= {labels.RACK: host.rack} if host.rack else {}
-    own |= {labels.BLOCK: host.block} if host.block else {}
-    node_labels = {**(pool.labels if host.works else {}), **own, **host.labels}
-    node_taints = [*(pool.taints if host.works else ()), *host.taints, *([taint] if taint and host.works else [])]
+    node_labels, kept = kubeadm_documents.node_labels(cluster, name), kubeadm_documents.taints(cluster, name)
+    node_taints = [text for text in kept if host.works or text != kubeadm_documents.CONTROL_PLANE_TAINT]
+    node_taints += [taint] if taint and host.works else []
     said |= {"node_labels": node_labels} if node_labels else {}
     said |= {"node_taints": node_taints} if node_taints else {}
     return said

@@ -6,6 +6,8 @@ from workflows.bootstrap import pod_network, virtual_address
 from workflows.bootstrap.host_file import STATE
 from workflows.bootstrap.host_state import KUBELET_UNIT, HostState
 
+SNAPSHOTS = f"{STATE}/etcd-snapshots"
+"""Where `plane.py` keeps etcd, and in it every Secret of the cluster."""
 MARK = f"{STATE}/joined"
 """Says that kubeadm came to its end on the host, and with which version. It only decides how a step is taken up:
 whether a step holds is never read from it."""
@@ -32,8 +34,9 @@ FAREWELL = f"""
 for unit in kubelet.service {virtual_address.UNIT} {pod_network.TIMER} {pod_network.SERVICE}; do
   systemctl disable --now $unit 2>/dev/null
 done
-true
+rm -rf {SNAPSHOTS}
 """
+"""Of a host that leaves for good; one whose join is taken up again keeps its snapshots."""
 
 
 def own_paths(state: HostState) -> list[str]:

@@ -16,7 +16,7 @@ CONTROL_PLANE_PORTS: Mapping[int, str] = {
 """Port -> who has it on a control plane, beside the API's own."""
 NODE_PORTS: Mapping[int, str] = {KUBELET: "kubelet", 10256: "kube-proxy"}
 """Port -> who has it on every node."""
-OWNERS = ("kube-apiserver", "etcd", "kube-controller", "kube-scheduler", "kube-proxy", "kubelet", "haproxy", "nginx")
+OWNERS = ("kube-apiserver", "etcd", "kube-controller", "kube-scheduler", "kube-proxy", "kubelet")
 """Processes of a cluster's own that may have such a port, as the kernel cuts their names."""
 
 

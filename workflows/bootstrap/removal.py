@@ -6,29 +6,24 @@ whoever could let go of it. What Argo itself stands on is taken away by the flow
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hera.workflows import Container, RawArtifact, Step, Steps, UserContainer, Workflow, models
+from hera.workflows import Step, Steps, Workflow
 
 from profiles.bootstrap.components import ChartSource, ComponentProfile
 from profiles.cluster import ClusterProfile
 from workflows import labels
-from workflows.attempt import pods
-from workflows.attempt.commands import PROGRAMS
 from workflows.attempt.templates import DEADLINE_MARGIN_SECONDS, MAIN
 from workflows.bootstrap.components import (
-    CHART_MOUNT,
-    CHART_VOLUME,
-    HELM_RESOURCES,
+    HELM_STEP_SECONDS,
     INSTALL_SECONDS,
     OBJECTS,
     START_SECONDS,
     frame,
-    helm_environment,
-    own_pod,
+    helm_step,
+    install_step,
     source_url,
 )
 from workflows.model.components import NAMESPACE, ChosenComponent, objects_of
@@ -46,6 +41,8 @@ class Leaving:
     component: ChosenComponent
     namespace: str
     """That goes with it; "": none."""
+    data: bool = False
+    """What holds data goes as well; else its volumes and their claims stay."""
 
     @property
     def profile(self) -> ComponentProfile:
@@ -83,7 +80,8 @@ def removal_workflow(plan: RemovalPlan) -> Manifest:
     """
     if not plan.leaving:
         raise ValueError("leaving: must hold at least one component")
-    deadline = len(plan.leaving) * 2 * (INSTALL_SECONDS + START_SECONDS) + DEADLINE_MARGIN_SECONDS
+    each = HELM_STEP_SECONDS + INSTALL_SECONDS + START_SECONDS
+    deadline = len(plan.leaving) * each + DEADLINE_MARGIN_SECONDS
     with Workflow(name=plan.name, **frame(plan.cluster, plan.ledger, deadline)) as workflow:
         for number, one in enumerate(plan.leaving):
             if isinstance(one.profile.source, ChartSource):
@@ -111,16 +109,10 @@ def _own(plan: RemovalPlan, one: Leaving, template: str) -> None:
         url=source_url(mirror, one.component) if fetched and mirror else "",
         sha256=one.component.sha256 if fetched else "",
         resource=one.profile.removal.resources,
+        data=one.data,
         deadline_seconds=float(INSTALL_SECONDS),
     )
-    data = RawArtifact(name="objects", path=OBJECTS, data=json.dumps(own)) if own is not None else None
-    Container(
-        name=template,
-        command=[PROGRAMS, "install-component", *options.argv()],
-        inputs=[data] if data else None,
-        active_deadline_seconds=INSTALL_SECONDS + START_SECONDS,
-        **own_pod(plan.cluster, [], {install.AUTHORITY: plan.authority}),
-    )
+    install_step(plan.cluster, template, options, own, plan.authority)
 
 
 def _release(plan: RemovalPlan, one: Leaving, source: ChartSource, template: str) -> None:
@@ -131,27 +123,11 @@ def _release(plan: RemovalPlan, one: Leaving, source: ChartSource, template: str
         resource=one.profile.removal.resources,
         deadline_seconds=float(INSTALL_SECONDS),
     )
-    mounts = [{"name": CHART_VOLUME, "mountPath": CHART_MOUNT}]
-    before = own_pod(plan.cluster, [])
-    del before["retry_strategy"]
-    environment = helm_environment(mounts)
-    Container(
-        name=template,
-        image=source.helm_image,
-        command=[
-            *("helm", "uninstall", one.component.name, "--namespace", one.profile.namespace, "--ignore-not-found"),
-            *("--wait", "--timeout", f"{INSTALL_SECONDS}s"),
-        ],
-        init_containers=[
-            UserContainer(name="resources", command=[PROGRAMS, "install-component", *options.argv()], **before)
-        ],
-        env=[models.EnvVar.model_validate(item) for item in environment],
-        resources=models.ResourceRequirements.model_validate(HELM_RESOURCES),
-        security_context=models.SecurityContext.model_validate(pods.container_security()),
-        volume_mounts=[models.VolumeMount.model_validate(mount) for mount in mounts],
-        volumes=[models.Volume.model_validate(pods.empty_volume(CHART_VOLUME))],
-        active_deadline_seconds=2 * INSTALL_SECONDS + START_SECONDS,
-    )
+    words = [
+        *("uninstall", one.component.name, "--namespace", one.profile.namespace, "--ignore-not-found"),
+        *("--wait", "--timeout", f"{INSTALL_SECONDS}s"),
+    ]
+    helm_step(plan.cluster, template, source.helm_image, words, options)
 
 
 def _clear(plan: RemovalPlan, one: Leaving, template: str) -> None:
@@ -164,9 +140,4 @@ def _clear(plan: RemovalPlan, one: Leaving, template: str) -> None:
         forget=True,
         deadline_seconds=float(INSTALL_SECONDS),
     )
-    Container(
-        name=template,
-        command=[PROGRAMS, "install-component", *options.argv()],
-        active_deadline_seconds=INSTALL_SECONDS + START_SECONDS,
-        **own_pod(plan.cluster, []),
-    )
+    install_step(plan.cluster, template, options)

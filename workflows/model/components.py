@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, cast
 
 from profiles.bootstrap.components import (
@@ -42,6 +42,8 @@ class ChosenComponent:
     """By dotted name, all of them."""
     sha256: str = ""
     """Digest of its source, from its profile or as the site's mirror says it; "": nobody says it, or it needs none."""
+    made_of: str = ""
+    """Fingerprint of its objects as they are sent and of where images come from (`made_of`); "": of no cluster yet."""
 
     @property
     def name(self) -> str:
@@ -60,6 +62,7 @@ class ChosenComponent:
         source = profile.source.model_dump(mode="json", exclude={"origin", "helm_image", "sha256"})
         images = {image.name: image.digest for image in profile.images}
         said = [profile.version, source, self.sha256, dict(self.values), images, profile.namespace, profile.crds]
+        said.append(self.made_of)
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
 
@@ -104,7 +107,21 @@ def objects_of(
     if isinstance(source, BuiltInSource):
         found = [dict(item) for item in built_in[one.name]]
     references = {image.name: image_reference(image, registry) for image in one.profile.images}
-    return [_pulled(item, references) for item in found]
+    return [_with_images(item, lambda image: references.get(image, image)) for item in found]
+
+
+def made_of(
+    one: ChosenComponent, built_in: Mapping[str, Sequence[Mapping[str, Any]]], registry: str
+) -> ChosenComponent:
+    """The component with the fingerprint of its objects and of the registry; arguments as of `objects_of`.
+
+    What comes from the mirror is known by its digest, and by the registry that its images are pulled from.
+
+    Raises:
+        KeyError: one of our own is missing.
+    """
+    text = json.dumps([registry, objects_of(one, built_in, registry)], sort_keys=True, default=str)
+    return replace(one, made_of=hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARACTERS])
 
 
 def image_reference(image: ReleaseImage, registry: str) -> str:
@@ -117,14 +134,12 @@ def image_reference(image: ReleaseImage, registry: str) -> str:
     return f"{name}@{image.digest}" if image.digest else name
 
 
-def _pulled(found: Any, references: Mapping[str, str]) -> Any:
+def _with_images(found: Any, pulled: Callable[[str], str]) -> Any:
+    """A value of JSON in which every `image` is what `pulled` makes of it."""
     if _is_map(found):
-        pairs = ((key, _pulled(value, references)) for key, value in found.items())
-        return {
-            key: references.get(value, value) if key == "image" and isinstance(value, str) else value
-            for key, value in pairs
-        }
-    return [_pulled(one, references) for one in cast("list[Any]", found)] if isinstance(found, list) else found
+        pairs = ((key, _with_images(value, pulled)) for key, value in found.items())
+        return {key: pulled(value) if key == "image" and isinstance(value, str) else value for key, value in pairs}
+    return [_with_images(one, pulled) for one in cast("list[Any]", found)] if isinstance(found, list) else found
 
 
 def _is_map(found: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -137,14 +152,7 @@ def pinned(one: ChosenComponent, objects: Sequence[Any], registry: str) -> list[
     An image is known by the last word of its name, e.g. `kueue` of `…/kueue/kueue:main`.
     """
     own = {_last_word(image.name): image_reference(image, registry) for image in one.profile.images}
-    return [_pinned(item, own) for item in objects]
-
-
-def _pinned(found: Any, own: Mapping[str, str]) -> Any:
-    if _is_map(found):
-        pairs = ((key, _pinned(value, own)) for key, value in found.items())
-        return {key: own.get(_last_word(str(value)), value) if key == "image" else value for key, value in pairs}
-    return [_pinned(item, own) for item in cast("list[Any]", found)] if isinstance(found, list) else found
+    return [_with_images(item, lambda image: own.get(_last_word(image), image)) for item in objects]
 
 
 def _last_word(image: str) -> str:

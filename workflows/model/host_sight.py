@@ -76,5 +76,5 @@ class HostsSight:
     at: float
     """Unix seconds when it began."""
     hosts: Mapping[str, HostSight] = field(default_factory=dict[str, HostSight])
-    pairs: bool = True
-    """Whether it was tried who reaches whom."""
+    pairs: bool | Unread = True
+    """Whether it was tried who reaches whom; `False`: nobody asked for it; `Unread`: it was asked for and not tried."""

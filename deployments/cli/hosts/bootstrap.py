@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 CODES = {"done": GOOD, "failed": FAILED, "unknown": UNKNOWN}
 """How a bootstrap ended -> exit code."""
+FLAGS = {"version": "--upgrade", "forced": "--force"}
+"""Field of a request -> its flag, where that has another name."""
 OPEN_STEPS = 12
 """So many steps that do not hold are told with their reason; --json has all."""
 
@@ -232,8 +234,11 @@ def request_of(fields: Json) -> BootstrapRequest:
         return BootstrapRequest(**fields)
     except ValidationError as error:
         first = error.errors()[0]
-        place = str(first.get("ctx", {}).get("field") or ".".join(map(str, first["loc"])))
-        raise ProfileError(f"--{place.replace('_', '-')}", str(first["msg"])) from error
+        place = str(first.get("ctx", {}).get("field") or first["loc"][0])
+        said = str(first["msg"])
+        if place == "version" and first["type"] == "string_pattern_mismatch":
+            said = f"{fields['version']} is no version of Kubernetes: write it as 1.36.4"
+        raise ProfileError(FLAGS.get(place, f"--{place.replace('_', '-')}"), said) from error
 
 
 def run_request(request: BootstrapRequest, *, every: bool, as_json: bool) -> int:

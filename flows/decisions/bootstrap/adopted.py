@@ -10,7 +10,8 @@ from profiles.errors import Refused
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof
-from workflows.model.manifest import Json, items, part
+from workflows.model.manifest import Json
+from workflows.model.nodes import node_of
 
 NOT_OURS = ("join", "leave", "upgrade")
 SHOWN = 6
@@ -42,36 +43,26 @@ def cluster_proof(sight: ControlSight, hosts: Collection[str]) -> StepProof:
     if nodes is None:
         return StepProof(VerdictWord.UNKNOWN, untold(sight))
     missing = [name for name in hosts if name not in nodes]
-    open_nodes = {name: node for name, node in nodes.items() if not _cordoned(node)}
-    words = {name: _ready(node) for name, node in open_nodes.items()}
-    broken = [name for name, word in words.items() if word == "False"]
-    silent = [name for name, word in words.items() if word not in ("True", "False")]
+    ready = {node.name: node.ready for node in map(node_of, nodes.values()) if not node.cordoned}
+    broken = [name for name, word in ready.items() if word is False]
+    silent = [name for name, word in ready.items() if word is None]
     wrong = [f"there is no node {first_names(missing, SHOWN)}"] if missing else []
     if broken:
         wrong.append(f"{first_names(broken, SHOWN)}: not Ready; repair or cordon it")
-    if not open_nodes:
+    if not ready:
         wrong.append("no node takes pods")
     if wrong:
         return StepProof(VerdictWord.FAIL, "; ".join(wrong))
     if silent:
         return StepProof(VerdictWord.UNKNOWN, f"{first_names(silent, SHOWN)}: its kubelet tells nothing")
-    return StepProof(VerdictWord.PASS, f"{len(open_nodes)} nodes are Ready")
+    return StepProof(VerdictWord.PASS, f"{len(ready)} nodes are Ready")
 
 
 def ready_nodes(nodes: Mapping[str, Json]) -> tuple[str, ...]:
     """Names of nodes that are Ready and take pods."""
-    return tuple(name for name, node in nodes.items() if _ready(node) == "True" and not _cordoned(node))
+    return tuple(node.name for node in map(node_of, nodes.values()) if node.ready and not node.cordoned)
 
 
 def untold(sight: ControlSight) -> str:
     """Why nobody tells which nodes there are."""
     return "; ".join(f"{name}: {why}" for name, why in sight.unseen.items()) or "no control plane tells"
-
-
-def _cordoned(node: Json) -> bool:
-    return bool(part(node, "spec").get("unschedulable"))
-
-
-def _ready(node: Json) -> str:
-    found = [one for one in items(node, "status", "conditions") if one.get("type") == "Ready"]
-    return str(found[0].get("status")) if found else ""

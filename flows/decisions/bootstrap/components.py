@@ -214,18 +214,6 @@ def _proof(one: ChosenComponent, there: InstalledComponent | None, since: float)
     return StepProof(VerdictWord(report.word), report.why)
 
 
-def to_prove(
-    chosen: Sequence[ChosenComponent], installed: Mapping[str, InstalledComponent], since: float
-) -> tuple[str, ...]:
-    """Names of components that are installed as wanted and must only be asked again whether they serve."""
-    proofs = component_proofs(chosen, installed, since)
-    return tuple(
-        one.name
-        for one in chosen
-        if not _difference(one, installed.get(one.name)) and proofs[f"{Stage.COMPONENTS}/{one.name}"].word != "pass"
-    )
-
-
 @dataclass(frozen=True)
 class ComponentGoes:
     """One component that is taken away."""
@@ -233,12 +221,10 @@ class ComponentGoes:
     profile: ComponentProfile
     resources: tuple[str, ...]
     """Kinds whose objects go first, as `plural.group`."""
-    crds: tuple[str, ...]
-    """Definitions that go last."""
     namespace: str
     """Namespace that goes with it; "": it is shared, or still used by one that stays."""
     keeps: tuple[str, ...]
-    """What holds data and stays, in words; nothing where people asked for that to go too."""
+    """What holds data and stays, in words; nothing where people asked for that to go too, or there is none."""
 
 
 def removal_order(
@@ -277,4 +263,4 @@ def _goes(
     removal = profile.removal
     keeps = () if with_data else removal.data
     shared = removal.keeps_namespace or profile.namespace in others or bool(keeps)
-    return ComponentGoes(profile, removal.resources, profile.crds, "" if shared else profile.namespace, keeps)
+    return ComponentGoes(profile, removal.resources, "" if shared else profile.namespace, keeps)

@@ -76,10 +76,16 @@ def drift_of(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> tup
             found += tuning_differences(name, section(wanted).tuning, facts.tuning)
     found += _among_hosts(wanted, seen, hosts)
     found += node_differences(wanted, seen, hosts)
-    if wanted.chosen and not isinstance(seen.components, Unread):
-        differences = component_differences(wanted.chosen, seen.components)
-        found += [Difference(one.name, one.what, one.wanted or "none", one.found or "none") for one in differences]
-    return tuple(found)
+    return (*found, *_component_differences(wanted, seen))
+
+
+def _component_differences(wanted: Wanted, seen: BuildingSight) -> list[Difference]:
+    if not wanted.chosen:
+        return []
+    if isinstance(seen.components, Unread):
+        return [_unknown("cluster", "components", seen.components.why)]
+    differences = component_differences(wanted.chosen, seen.components)
+    return [Difference(one.name, one.what, one.wanted or "none", one.found or "none") for one in differences]
 
 
 def host_differences(name: str, state: HostState, facts: HostFacts) -> list[Difference]:

@@ -13,11 +13,13 @@ from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
 from profiles.vocabulary import FINISHED, RunState, VerdictWord
+from workflows import labels
 from workflows.bootstrap.building import BuildingSight
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof, StepProofs
 from workflows.model.components import ChosenComponent
 from workflows.model.host_facts import Unread
-from workflows.model.manifest import Json, items, part
+from workflows.model.manifest import items, part
+from workflows.model.nodes import node_of
 
 UNSEEN = StepProof(VerdictWord.UNKNOWN, "it was not looked at")
 
@@ -129,16 +131,16 @@ def upgrade_proof(host: str, version: str, seen: BuildingSight) -> StepProof:
     found = str(part(node, "status", "nodeInfo").get("kubeletVersion", "")).lstrip("v")
     if found != version:
         return StepProof(VerdictWord.FAIL, f"its kubelet is {found or 'of an unknown version'}")
-    ready = _ready(node)
-    if ready != "True":
-        word = VerdictWord.FAIL if ready == "False" else VerdictWord.UNKNOWN
+    told = node_of(node)
+    if not told.ready:
+        word = VerdictWord.UNKNOWN if told.ready is None else VerdictWord.FAIL
         return StepProof(word, f"{version}, and it is not Ready")
-    if part(node, "spec").get("unschedulable"):
+    if told.cordoned and labels.BOOTSTRAP_CORDON in part(node, "metadata", "labels"):
         return StepProof(VerdictWord.FAIL, f"{version} and Ready, and still cordoned")
     old = [image for image in _plane_images(seen, host) if not image.endswith(f":v{version}")]
     if old:
         return StepProof(VerdictWord.FAIL, f"it still runs {', '.join(old[:4])}")
-    return StepProof(VerdictWord.PASS, f"{version}, Ready")
+    return StepProof(VerdictWord.PASS, f"{version}, Ready" + (", cordoned by somebody" if told.cordoned else ""))
 
 
 def leave_proof(host: str, seen: BuildingSight, *, dead: bool) -> StepProof:
@@ -171,11 +173,6 @@ def removal_proof(component: str, seen: BuildingSight) -> StepProof:
     if component in seen.components:
         return StepProof(VerdictWord.FAIL, f"{seen.components[component].version} is there")
     return StepProof(VerdictWord.PASS, "nothing of it is there")
-
-
-def _ready(node: Json) -> str:
-    found = [one for one in items(node, "status", "conditions") if one.get("type") == "Ready"]
-    return str(found[0].get("status")) if found else ""
 
 
 def _plane_images(seen: BuildingSight, host: str) -> list[str]:

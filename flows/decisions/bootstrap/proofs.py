@@ -12,8 +12,10 @@ from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap import kubeadm_documents, pod_network
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
+from workflows.bootstrap.host_file import PENDING
 from workflows.bootstrap.host_state import HostState, host_state, sections
 from workflows.bootstrap.pod_network import NodeRange
+from workflows.labels import STARTUP_TAINT
 from workflows.model.bootstrap import Stage, Step, StepProof
 from workflows.model.host_facts import HostFacts, Unread
 from workflows.model.manifest import Json, items, part
@@ -66,14 +68,14 @@ def questions(cluster: ClusterProfile, release: ReleaseProfile, name: str) -> di
     """What a host must be asked for these proofs: `files`, `sysctls` and `units`; its images too."""
     state = host_state(cluster, release, name)
     return {
-        "files": (*state.digests, pod_network.CONFLIST, pod_network.ROUTES),
+        "files": (*state.digests, PENDING, pod_network.CONFLIST, pod_network.ROUTES),
         "sysctls": tuple(key.lstrip("-") for key in state.sysctls),
         "units": (*state.units, "kubelet.service", pod_network.TIMER),
     }
 
 
 def host_proof(state: HostState, facts: HostFacts | Unread, release: ReleaseProfile) -> StepProof:
-    """Whether a host is what it is to be: files by their digests, units, kernel parameters, images."""
+    """Whether a host is what it is to be: files by their digests and in force, units, kernel parameters, images."""
     if isinstance(facts, Unread):
         return StepProof(VerdictWord.UNKNOWN, facts.why)
     unread: list[str] = []
@@ -82,10 +84,13 @@ def host_proof(state: HostState, facts: HostFacts | Unread, release: ReleaseProf
     ]
     programs = [item.name for item in state.downloads if item.target in differ]
     running = facts.versions.get("kubelet", Unread())
-    if programs and set(programs) <= set(KUBERNETES) and running not in ("", release.version):
-        said = f"it runs Kubernetes {running}" if isinstance(running, str) else "it runs another Kubernetes"
-        return StepProof(VerdictWord.FAIL, f"{said}, the release is {release.version}: upgrade it")
+    older = isinstance(running, str) and running not in ("", release.version)
+    if programs and set(programs) <= set(KUBERNETES) and older:
+        why = f"it runs Kubernetes {running}, the release is {release.version}: upgrade it"
+        return StepProof(VerdictWord.FAIL, why)
     wrong = [f"{_named(differ)} differ{'s'[: len(differ) == 1]} from what is wanted"] if differ else []
+    if _differs(facts.files.get(PENDING, Unread()), "", unread):
+        wrong.append(f"units were not begun anew for what {PENDING} names")
     wrong += _units(state.units, facts, unread)
     for key, value in state.sysctls.items():
         name = key.lstrip("-")
@@ -115,7 +120,10 @@ def control_plane_proof(cluster: ClusterProfile, release: ReleaseProfile, name: 
     if not plane.own:
         wrong += _member(name, plane, unread)
         wrong += _static_pods(release, name, plane, unread)
-        wrong += _node(cluster, release, name, plane.nodes, unread)
+        of_node = _node(cluster, release, name, plane.nodes, unread)
+        if not of_node and plane.nodes is not None:
+            of_node = _ready(_find(plane.nodes, name), without_network=True)
+        wrong += of_node + _dns(plane, unread)
     return _judged(wrong, unread, f"API and etcd serve, {len(plane.members or ())} members")
 
 
@@ -131,7 +139,11 @@ def node_proof(cluster: ClusterProfile, release: ReleaseProfile, name: str, sigh
 
 
 def network_proof(cluster: ClusterProfile, name: str, facts: HostFacts | Unread, sight: ControlSight) -> StepProof:
-    """Whether the node has its range and the routes to all others, kept, and is ready."""
+    """Whether the node has its range and the routes to all others, kept, and is ready and will be after a reboot.
+
+    Where a cluster brings its own network there is no such step: that a kubelet is begun at boot is then seen by a look
+    for drift alone.
+    """
     if isinstance(facts, Unread):
         return StepProof(VerdictWord.UNKNOWN, facts.why)
     nodes = sight.nodes
@@ -150,7 +162,7 @@ def network_proof(cluster: ClusterProfile, name: str, facts: HostFacts | Unread,
         for file in files
         if _differs(facts.files.get(file.path, Unread()), file.sha256, unread)
     ]
-    wrong += _units([pod_network.TIMER], facts, unread)
+    wrong += _units(["kubelet.service", pod_network.TIMER], facts, unread)
     if isinstance(facts.routes, Unread):
         unread.append(f"routes: {facts.routes.why}")
     else:
@@ -241,7 +253,17 @@ def _static_pods(release: ReleaseProfile, name: str, plane: PlaneSight, unread: 
             wrong.append(f"{program} does not run there")
         elif program in wanted and running.partition("@")[0] != wanted[program]:
             wrong.append(f"{program} runs {running}, the release has {wanted[program]}: upgrade it")
+        elif why := _why_not_ready(pod or _NOTHING, "nothing is told of it"):
+            wrong.append(f"{program} is not ready: {why}")
     return wrong
+
+
+def _dns(plane: PlaneSight, unread: list[str]) -> list[str]:
+    """Nodes that are not proven yet need names, too: nothing else could prove them."""
+    if plane.dns is None:
+        unread.append("its API server does not say what the cluster's DNS tolerates")
+        return []
+    return [] if {STARTUP_TAINT, ""} & set(plane.dns) else [f"DNS does not tolerate the taint {STARTUP_TAINT}"]
 
 
 def _node(
@@ -273,13 +295,16 @@ def _find(nodes: Iterable[Json], name: str) -> Json:
 
 def _ready(node: Json, without_network: bool) -> list[str]:
     """Why a node is not ready; `without_network`: that pods have no network yet is no reason."""
-    found = next((one for one in items(node, "status", "conditions") if one.get("type") == "Ready"), _NOTHING)
-    if found.get("status") == "True":
-        return []
-    message = str(found.get("message") or found.get("reason") or "its kubelet tells nothing")
-    if without_network and "cni plugin not initialized" in message:
+    message = _why_not_ready(node, "its kubelet tells nothing")
+    if not message or (without_network and "cni plugin not initialized" in message):
         return []
     return [f"it is not ready: {message}"]
+
+
+def _why_not_ready(seen: Json, silent: str) -> str:
+    """Why a node or a pod is not ready; "" where it is, `silent` where nothing is said."""
+    found = next((one for one in items(seen, "status", "conditions") if one.get("type") == "Ready"), _NOTHING)
+    return "" if found.get("status") == "True" else str(found.get("message") or found.get("reason") or silent)
 
 
 def _nobody(sight: ControlSight) -> str:

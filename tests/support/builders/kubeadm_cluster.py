@@ -11,8 +11,10 @@ from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from workflows.bootstrap import kubeadm_documents, pod_network
 from workflows.bootstrap.control_sight import ControlSight, Member, PlaneSight
+from workflows.bootstrap.host_file import PENDING
 from workflows.bootstrap.host_state import host_state, sections
 from workflows.bootstrap.pod_network import NodeRange
+from workflows.labels import STARTUP_TAINT
 from workflows.model.host_facts import HostFacts, HostImage, HostRoute, UnitState
 
 HOSTS: Mapping[str, Mapping[str, Any]] = {
@@ -86,6 +88,7 @@ def facts_of(cluster: ClusterProfile, made: ReleaseProfile, name: str) -> HostFa
     state, known = host_state(cluster, made, name), ranges(cluster)
     files = {
         **state.digests,
+        PENDING: "",
         **{file.path: file.sha256 for file in pod_network.node_files(bootstrap.networks, known, name)},
     }
     return HostFacts(
@@ -120,14 +123,20 @@ def sight_of(cluster: ClusterProfile, made: ReleaseProfile) -> ControlSight:
     planes = sections(cluster)[0].control_planes
     images = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in made.images}
     pods = tuple(
-        {"metadata": {"name": f"{program}-{plane}"}, "spec": {"containers": [{"image": images[program]}]}}
+        {
+            "metadata": {"name": f"{program}-{plane}"},
+            "spec": {"containers": [{"image": images[program]}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        }
         for plane in planes
         for program in STATIC_PODS
     )
     nodes = tuple(node_object(cluster, made, one) for one in ranges(cluster))
     members = tuple(Member(plane) for plane in planes)
-    seen = {
-        plane: PlaneSight(plane, True, "", "", f"v{made.version}", nodes=nodes, pods=pods, members=members)
-        for plane in planes
+    told: dict[str, Any] = {
+        "nodes": nodes,
+        "pods": pods,
+        "members": members,
+        "dns": ("CriticalAddonsOnly", STARTUP_TAINT),
     }
-    return ControlSight(seen)
+    return ControlSight({plane: PlaneSight(plane, True, "", "", f"v{made.version}", **told) for plane in planes})

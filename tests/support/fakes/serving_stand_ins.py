@@ -9,10 +9,12 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from workflows.programs.runtime.kubernetes_api import Api, ApiError, Json
+from workflows.programs.serving.ask import Seen
+from workflows.programs.serving.main import Options, asked
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -193,6 +195,11 @@ class MadeCluster(Api):
         self.took(path, self.objects[path])
         return self.objects[path]
 
+    def patch(self, path: str, body: Json) -> Json:
+        self._check(path)
+        self.objects[path] = _merged(self.objects[path], body)
+        return self.objects[path]
+
     def delete(self, path: str, grace_seconds: int | None = None) -> None:
         self._check(path)
         self.deleted.append(path)
@@ -207,6 +214,39 @@ class MadeCluster(Api):
                 found["status"] = does(found)
 
         self.becomes.append(change)
+
+
+def _merged(found: Json, change: Json) -> Json:
+    """As a merge patch has it: what is null goes."""
+    merged = {key: value for key, value in found.items() if key not in change}
+    for key, value in change.items():
+        if isinstance(value, dict):
+            merged[key] = _merged(found.get(key) or {}, cast("Json", value))
+        elif value is not None:
+            merged[key] = value
+    return merged
+
+
+class Clock:
+    """Time that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def prove(kind: str, cluster: MadeCluster, **parameters: str) -> Seen:
+    """What one try of the proof sees there; it leaves nothing behind."""
+    clock = Clock()
+    seen = asked(Options("made", kind, image="programs:1"), cluster, parameters, 20.0, clock, clock.sleep)
+    left = [path for path in cluster.applied if path not in cluster.deleted]
+    assert left == [], "a proof leaves nothing behind"
+    return seen
 
 
 def succeeded(pod: Json) -> Json:

@@ -14,12 +14,14 @@ from flows import bootstrap
 from flows.building import adopted, cluster_site, ground, work
 from flows.building.rendered import rendered_bootstrap
 from flows.building.work import BootstrapOutcome
+from flows.decisions.views.approvals import approval_document
 from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.inventory import ClusterHost
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
-from profiles.errors import ProfileError, Refused
-from profiles.vocabulary import RunState
+from profiles.errors import ProfileError, Refused, Unavailable
+from profiles.vocabulary import Mode, RunState
+from tasks.bootstrap import site
 from tasks.bootstrap.components import ComponentsSite
 from tasks.bootstrap.site import Tell
 from tasks.context import World, standing_in
@@ -31,7 +33,7 @@ from tests.support.builders.why_sights import RUN
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_sight import HostsSight
-from workflows.model.records import RunRecord
+from workflows.model.records import Actor, KnownBy, RunRecord
 from workflows.wire import ServingReport
 
 Json = dict[str, Any]
@@ -46,6 +48,8 @@ class MadeCluster:
     components: dict[str, InstalledComponent] = field(default_factory=dict[str, InstalledComponent])
     trained: list[str] = field(default_factory=list[str])
     sizes: list[int] = field(default_factory=list[int])
+    with_data: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Components that went, and whether their data did."""
 
     def look(self, profile: ClusterProfile, home: Path) -> ControlSight:
         if self.away:
@@ -61,6 +65,7 @@ class MadeCluster:
     def remove(self, site: ComponentsSite, leaving: Sequence[Any], tell: Tell) -> dict[str, str]:
         for one in leaving:
             del self.components[one.component.name]
+            self.with_data[one.component.name] = one.data
         return {}
 
     def train(self, cluster: str, run: str, proof: str, tell: Tell) -> str:
@@ -81,9 +86,9 @@ def installed(one: ChosenComponent) -> InstalledComponent:
     return InstalledComponent(one.name, one.profile.version, one.wanted, report)
 
 
-def adopting(**hosts: Json) -> ClusterProfile:
-    """A profile of an adopted cluster whose inventory names these hosts."""
-    found = cluster_with(["metrics-server"])
+def adopting(component: str = "metrics-server", **hosts: Json) -> ClusterProfile:
+    """A profile of an adopted cluster that gets this component, and whose inventory names these hosts."""
+    found = cluster_with([component])
     assert found.bootstrap is not None
     named = {name: ClusterHost.model_validate(host) for name, host in hosts.items()}
     return found.model_copy(update={"bootstrap": found.bootstrap.model_copy(update={"hosts": named})})
@@ -193,11 +198,90 @@ def test_drift_tells_of_components_and_not_of_nodes_that_the_inventory_need_not_
     assert "cluster: nodes: unknown: API: connection refused" in carried(adopting(), verb="drift").notes
 
 
+def test_components_that_nobody_can_see_are_a_difference(made: MadeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(api: object) -> dict[str, InstalledComponent]:
+        raise Unavailable("the API does not answer")
+
+    monkeypatch.setattr(cluster_site, "look_components", silent)
+    outcome = carried(adopting(), verb="drift")
+    assert "cluster: components: unknown: the API does not answer" in outcome.notes
+    assert outcome.word != "done"
+
+
+class Person:
+    """Answers the questions that wait, in place of the pause between two looks."""
+
+    def __init__(self, here: World, *answers: bool | None) -> None:
+        self.here, self.answers, self.asked = here, list(answers), list[str]()
+
+    def __call__(self, seconds: float) -> None:
+        [line] = self.here.ledger.waiting_approvals()
+        document = approval_document(line, self.here.now())
+        assert (document["incident"], document["run_state"]) == ("", None)
+        self.asked.append(line.approval.id)
+        if (said := self.answers.pop(0)) is None:
+            self.here.ledger.expire(line.approval.id, line.approval.expires_at)
+        else:
+            self.here.ledger.answer(line.approval.id, said, Actor("ada", KnownBy.UNVERIFIED), "so", self.here.now())
+
+
+def test_a_person_is_asked_before_anything_is_brought(
+    made: MadeCluster, here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(here, False, None, True)
+    monkeypatch.setattr(site, "pause", person)
+    told = list[str]()
+    request = BootstrapRequest(cluster="made", mode=Mode.ASK)
+    refused = bootstrap.carry_through(adopting(), request, told.append)
+    assert (refused.word, refused.why, made.components) == ("failed", "denied: so", {})
+    asked = next(line for line in told if line.startswith("waiting for a person: "))
+    assert "components/metrics-server" in asked
+    assert f"primus approve {person.asked[0]}" in asked
+    late = bootstrap.carry_through(adopting(), request, told.append)
+    assert (late.word, made.components) == ("failed", {})
+    assert late.why.startswith("expired")
+    assert bootstrap.carry_through(adopting(), request, told.append).word == "done"
+    assert made.components
+    assert len(set(person.asked)) == 3, "a no is of its day: each command asks anew"
+
+
+def test_a_command_that_was_killed_asks_the_same_question_and_keeps_its_yes(
+    made: MadeCluster, here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+
+    def killed(seconds: float) -> None:
+        asked.extend(line.approval.id for line in here.ledger.waiting_approvals())
+        raise KeyboardInterrupt
+
+    request = BootstrapRequest(cluster="made", mode=Mode.ASK)
+    monkeypatch.setattr(site, "pause", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            bootstrap.carry_through(adopting(), request, lambda line: None)
+    assert asked[0] == asked[1]
+    here.ledger.answer(asked[0], True, Actor("ada", KnownBy.UNVERIFIED), "go", here.now())
+    assert bootstrap.carry_through(adopting(), request, lambda line: None).word == "done"
+    made.components.clear()
+    monkeypatch.setattr(site, "YES_SECONDS", 0.0)
+    monkeypatch.setattr(site, "pause", Person(here, False))
+    again = bootstrap.carry_through(adopting(), request, lambda line: None)
+    assert (again.why, made.components) == ("denied: so", {}), "a yes of long ago is asked for anew"
+
+
 def test_components_go_again(made: MadeCluster) -> None:
     assert carried(adopting(), verb="components").word == "done"
     assert made.components
     assert carried(adopting(), verb="uninstall").word == "done"
     assert made.components == {}
+
+
+@pytest.mark.parametrize("asked", [{}, {"with_data": True, "confirmed": "kubernetes-example"}])
+def test_data_goes_only_where_it_is_asked_for(made: MadeCluster, asked: Json) -> None:
+    profile = adopting("registry")
+    assert carried(profile).word == "done"
+    assert carried(profile, verb="uninstall", **asked).word == "done"
+    assert made.with_data["registry"] is bool(asked)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,13 @@ def test_the_page_says_what_was_done_what_does_not_hold_and_what_took_longest() 
     assert "&lt;b&gt;containerd" in text
 
 
+def test_the_page_of_a_comparison_says_each_difference_and_nothing_of_steps() -> None:
+    text = bootstrap_page("made: drift", "1 differences", {}, (), (), SINCE, ["n1: <b>kubelet</b>: wanted 1.36"])
+    assert "n1: &lt;b&gt;kubelet&lt;/b&gt;: wanted 1.36" in text
+    assert "Nothing was to be done" not in text
+    assert "hosts and components" not in text
+
+
 def test_only_what_this_command_carried_out_is_drawn() -> None:
     plot = timeline([item for item in RECORDS if item.began_at >= SINCE and item.tries], SINCE)
     assert plot is not None
@@ -75,5 +82,10 @@ def test_the_artifacts_show_hosts_by_stages_and_the_plan() -> None:
     assert "2 of 4 steps hold already." in plan
     assert "| hosts/w1 | programs on w1 |" in plan
     assert "<b>" not in plan
+    drift = str(plan_sheet("made", (), ["n1: kubelet: wanted 1.36, found <b>1.35</b>"]).data)
+    assert drift.startswith("# made\n\n* n1: kubelet: wanted 1.36, found ")
+    assert "hold already" not in drift
+    assert "<b>" not in drift
+    assert "* and 7 more" in str(plan_sheet("made", (), ["n1: a"] * 207).data)
     many = {f"h{index}": {"hosts": "pass"} for index in range(350)}
     assert table_sheet(many, "all").description.endswith("(150 more are not shown)")

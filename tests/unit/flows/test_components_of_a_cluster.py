@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN
 from deployments.screen.mirror import check, code_of, fill, list_mirror
+from flows.building import components
 from flows.building.components import rendered_components, wanted_components
 from profiles.bootstrap.inventory import Mirror
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
-from profiles.loading.load import load_cluster
+from profiles.loading.load import load_cluster, load_shelf
 from profiles.vocabulary import VerdictWord
 from tests.support.builders.components import cluster_with
 from workflows.lint.lint import lint
@@ -61,6 +63,58 @@ def test_a_mirror_is_filled_and_asked(
     assert "charts/metrics-server-3.12.2.tgz: has" in capsys.readouterr().out
     with pytest.raises(ProfileError, match="is no folder"):
         fill(cluster, str(folder), [str(hand / "nowhere")], as_json=False)
+
+
+def test_a_list_that_contradicts_a_profile_is_told_beside_all_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, shelf = "charts/metrics-server-3.12.2.tgz", dict(load_shelf())
+    one = shelf["metrics-server"]
+    source = one.source.model_copy(update={"sha256": "1" * 64})
+    shelf["metrics-server"] = one.model_copy(update={"source": source})
+    monkeypatch.setattr(components, "load_shelf", lambda: shelf)
+    (tmp_path / "charts").mkdir()
+    (tmp_path / path).write_bytes(b"a chart")
+    (tmp_path / "SHA256SUMS").write_text(f"{'2' * 64}  {path}\n")
+    assert check(with_folder(tmp_path), as_json=True) == FAILED
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert "its SHA256SUMS says 2222" in found[path]["why"]
+    assert found["manifests/kueue-v0.19.2.json"]["why"] == "is not there"
+
+
+def test_another_image_registry_or_profile_makes_other_components() -> None:
+    def fingerprints(**changes: object) -> dict[str, str]:
+        cluster = cluster_with(["primus-health", "primus-runner", "registry"]).model_copy(update=changes)
+        return {one.name: one.wanted for one in wanted_components(cluster)}
+
+    def changed(**changes: object) -> set[str]:
+        before, after = fingerprints(), fingerprints(**changes)
+        return {name for name in before if before[name] != after[name]}
+
+    assert changed() == set()
+    assert changed(programs_image="primus-flows/programs:next") >= {"primus-health", "primus-runner"}
+    assert changed(name="another") == {"primus-runner"}
+    other = cluster_with([], registry="other.example.org:5000").bootstrap
+    assert other is not None
+    own = cluster_with(["primus-health", "primus-runner", "registry"]).bootstrap
+    assert own is not None
+    assert changed(bootstrap=own.model_copy(update={"mirror": other.mirror})) == set(fingerprints())
+
+
+def test_a_file_of_deployments_that_was_edited_makes_another_component(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks.bootstrap import components as sent
+
+    cluster = cluster_with(["primus-monitor"])
+    before = {one.name: one.wanted for one in wanted_components(cluster)}
+    copy = shutil.copytree(sent.KUBERNETES, tmp_path / "kubernetes")
+    monkeypatch.setattr(sent, "KUBERNETES", copy)
+    assert {one.name: one.wanted for one in wanted_components(cluster)} == before
+    monitor = copy / "base" / "monitor.yaml"
+    monitor.write_text(monitor.read_text().replace("replicas: 1", "replicas: 0"))
+    after = {one.name: one.wanted for one in wanted_components(cluster)}
+    assert {name for name in before if before[name] != after[name]} == {"primus-monitor"}
 
 
 def test_unknown_is_never_good() -> None:

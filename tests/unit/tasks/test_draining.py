@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Iterator
@@ -103,12 +104,15 @@ def test_runs_leave_before_anything_is_evicted(host: FakeHost, clock: list[float
         (0, pods(("a", "w1", "Running"))),
         (0, pods(("a", "w1", "Succeeded"), ("a", "n1", "Running"))),
     ]
-    host.answers({"get nodes": [(0, NODES)], "get pods": lists})  # type: ignore[dict-item]
+    nodes = [(0, NODES), (0, "")]
+    host.answers({"get nodes": nodes, "get pods": lists})  # type: ignore[dict-item]
     told: list[str] = []
     empty_nodes(profile, "n1", ["w1", "w2"], told.append)
     verbs = [words.split()[3] for words in host.asked]
-    assert verbs == ["get", "cordon", "get", "get", "get", "drain"]
-    assert host.asked[1].endswith("cordon w1")
+    assert verbs == ["get", "get", "patch", "get", "get", "get", "drain"]
+    assert "patch nodes w1 --type=merge" in host.asked[2]
+    change = json.loads(shlex.split(host.asked[2])[-1])
+    assert change == {"metadata": {"labels": {labels.BOOTSTRAP_CORDON: "true"}}, "spec": {"unschedulable": True}}
     assert told == ["w1: cordoned; runs save and move first", "waiting for run a to move"]
 
 
@@ -121,6 +125,32 @@ def test_a_run_that_does_not_move_keeps_its_node(
         empty_nodes(profile, "n1", ["w1"], lambda _: None)
     assert clock[0] >= 1000.0 + MOVE_SECONDS
     assert not any(" drain " in words for words in host.asked)
+
+
+def test_who_was_cordoned_by_somebody_else_is_emptied_and_stays_cordoned(
+    host: FakeHost, clock: list[float], profile: ClusterProfile
+) -> None:
+    ours = [(0, "node/n1\n")]
+    host.answers(
+        {
+            "--field-selector": [(0, "node/w1\n")],
+            "cordon=true": ours,
+            "get nodes": [(0, NODES)],
+            "get pods": [(0, pods())],
+        }
+    )
+    empty_nodes(profile, "n1", ["w1"], lambda _: None)
+    open_nodes(profile, "n1", ["w1"])
+    assert [words.split()[3] for words in host.asked] == ["get", "get", "get", "drain", "get"]
+    empty_nodes(profile, "n1", ["n1", "w1"], lambda _: None)
+    open_nodes(profile, "n1", ["n1", "w1"])
+    closed, opened = [words for words in host.asked if " patch " in words]
+    assert "patch nodes n1 --type" in closed
+    assert "patch nodes n1 --type" in opened
+    assert json.loads(shlex.split(opened)[-1]) == {
+        "metadata": {"labels": {labels.BOOTSTRAP_CORDON: None}},
+        "spec": {"unschedulable": None},
+    }
 
 
 def test_a_node_that_is_gone_is_empty(host: FakeHost, clock: list[float], profile: ClusterProfile) -> None:
@@ -151,11 +181,15 @@ def test_the_last_words_of_a_command_are_told(host: FakeHost, profile: ClusterPr
 def test_the_kubeconfig_is_kept_for_its_owner_alone(host: FakeHost, profile: ClusterProfile, tmp_path: Path) -> None:
     file = tmp_path / "clusters" / "made" / "kubeconfig"
     own = profile.model_copy(update={"kubeconfig": str(file)})
-    host.answers({"admin.conf": [(0, "clusters: []\n"), (0, "clusters: []\n"), (0, "hello\n")]})
+    host.answers(
+        {"admin.conf": [(0, "clusters: []\n"), (0, "clusters: []\n"), (0, "hello\n"), (0, "a: [\n"), (255, "reset")]}
+    )
     assert keep_kubeconfig(own, "n1")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert not keep_kubeconfig(own, "n1")
-    with pytest.raises(Unavailable, match="is no kubeconfig"):
-        keep_kubeconfig(own, "n1")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="is no kubeconfig"):
+            keep_kubeconfig(own, "n1")
+    assert not keep_kubeconfig(own, "n1")  # it is silent just now
     assert file.read_text() == "clusters: []\n"
     assert not keep_kubeconfig(profile, "n1")  # it names none

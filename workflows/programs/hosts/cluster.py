@@ -84,9 +84,24 @@ def works(asked: Options) -> Dict[str, Callable[[], Any]]:
     }
 
 
+def _is_there(root: str, path: str) -> bool:
+    """Whether a host has a file, which need not be for us.
+
+    Raises:
+        CannotReadError: nobody may look.
+    """
+    try:
+        os.lstat(os.path.join(root, path.lstrip("/")))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise CannotReadError(f"{path}: {error.strerror or error}") from error
+    return True
+
+
 def _membership(root: str, path: str) -> Iterator[Dict[str, str]]:
     """Whose node it is, by a configuration of a client; nothing where there is no such file."""
-    if not os.path.lexists(os.path.join(root, path.lstrip("/"))):
+    if not _is_there(root, path):
         return
     text = read(root, path)
     server = re.search(r"(?:^|[\s{,])server:\s*[\"']?([^\s\"',}]+)", text)
@@ -102,7 +117,7 @@ def _membership(root: str, path: str) -> Iterator[Dict[str, str]]:
 
 def _authority(root: str) -> str:
     """SHA-256 of the certificate of the cluster's authority as it lies on control planes; "" where none does."""
-    if not os.path.lexists(os.path.join(root, CLUSTER_CA.lstrip("/"))):
+    if not _is_there(root, CLUSTER_CA):
         return ""
     return _fingerprint(read(root, CLUSTER_CA))
 

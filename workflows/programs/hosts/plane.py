@@ -2,8 +2,8 @@
 
     python3 -I -c "$(cat plane.py)" WHAT WORD…
 
-`look ENDPOINT OWN`, `nodes SECONDS NAME…`, `knows NAME`, `snapshot KEEP`, `remove MEMBER`. It stands on the standard
-library alone and is sent as it is. etcd is spoken to through the JSON gateway of its own
+`look ENDPOINT OWN`, `nodes SECONDS NAME…`, `knows NAME`, `snapshot KEEP`, `remove MEMBER ADDRESS`. It stands on the
+standard library alone and is sent as it is. etcd is spoken to through the JSON gateway of its own
 API, so no etcdctl has to be on the host. The last line of what it prints is JSON; of an error it is the reason.
 """
 
@@ -31,6 +31,10 @@ DIGEST_BYTES = 32
 """etcd ends a snapshot with the SHA-256 of what precedes."""
 VERSION = re.compile(r"kubernetesVersion: (v[0-9.]+)")
 CONTROL_PODS = "/api/v1/namespaces/kube-system/pods?labelSelector=tier%3Dcontrol-plane"
+DNS = "/apis/apps/v1/namespaces/kube-system/deployments?fieldSelector=metadata.name%3Dcoredns"
+"""As a list: that there is none is an answer, too."""
+PEER_PORT = 2380
+"""On which members of etcd speak to each other: kubeadm's own."""
 
 
 def etcd_context() -> ssl.SSLContext:
@@ -53,12 +57,13 @@ def post(path: str, body: Dict[str, Any], where: str = ETCD) -> Dict[str, Any]:
 
 
 def members() -> List[Dict[str, Any]]:
-    """Its members: `name`, `id`, `url`, whether it still learns, whether it answers, and its alarms' number."""
+    """Its members: `name` ("": it never began), `id`, `url`, `peers`, whether it learns, and why it does not serve."""
     told = post("/v3/cluster/member/list", {})
     found: List[Dict[str, Any]] = []
     for one in told.get("members", []):
         url = (one.get("clientURLs") or [""])[0]
         state = {"name": one.get("name", ""), "id": str(one.get("ID", "")), "url": url}
+        state["peers"] = one.get("peerURLs") or []
         state["learner"] = bool(one.get("isLearner"))
         state["why"] = _sick(url)
         found.append(state)
@@ -81,6 +86,9 @@ def snapshot(keep: int) -> Dict[str, Any]:
     os.makedirs(SNAPSHOTS, mode=0o700, exist_ok=True)
     path = os.path.join(SNAPSHOTS, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + f"-{os.getpid()}.db")
     half = f"{path}.half"
+    for name in os.listdir(SNAPSHOTS):
+        if name.endswith(".half"):  # of one that was killed: no two are taken at a time
+            os.remove(os.path.join(SNAPSHOTS, name))
     try:
         found = _receive(half)
         os.replace(half, path)
@@ -123,17 +131,21 @@ def _receive(half: str) -> str:
     return whole.hexdigest()
 
 
-def remove(name: str) -> Dict[str, Any]:
-    """Take a member out; refused where those that answer would be no majority any more."""
-    known = members()
-    gone = [one for one in known if one["name"] == name]
+def remove(name: str, address: str) -> Dict[str, Any]:
+    """Take a member out; refused where those that answer would be no majority any more.
+
+    One that never began has no name in the list of members: it is known by the address of its host.
+    """
+    known, peer = members(), f"https://{address}:{PEER_PORT}"
+    gone = [one for one in known if one["name"] == name or (not one["name"] and peer in one["peers"])]
     if not gone:
         return {"removed": False}
-    rest = [one for one in known if one["name"] != name and not one["learner"]]
+    rest = [one for one in known if one not in gone and not one["learner"]]
     well = sum(not one["why"] for one in rest)
-    if not gone[0]["learner"] and well * 2 <= len(rest):
+    if not all(one["learner"] for one in gone) and well * 2 <= len(rest):
         raise OSError(f"etcd: without {name} only {well} of {len(rest)} members answer: that is no majority")
-    post("/v3/cluster/member/remove", {"ID": gone[0]["id"]})
+    for one in gone:
+        post("/v3/cluster/member/remove", {"ID": one["id"]})
     return {"removed": True}
 
 
@@ -184,10 +196,19 @@ def look(endpoint: str, own: str) -> Dict[str, Any]:
         "nodes": None if every is None else [_slim(one) for one in every["items"]],
         "pods": None if pods is None else [_slim(one) for one in pods["items"]],
         "members": _or_none(members),
+        "dns": _tolerated(asked(DNS)),
     }
     with contextlib.suppress(OSError):
         told["snapshots"] = sorted(name for name in os.listdir(SNAPSHOTS) if name.endswith(".db"))
     return told
+
+
+def _tolerated(found: Optional[Dict[str, Any]]) -> Optional[List[str]]:
+    """Keys of the taints that pods of these deployments tolerate; None where they could not be asked for."""
+    if found is None:
+        return None
+    pods = [one["spec"]["template"]["spec"] for one in found["items"]]
+    return [one.get("key", "") for pod in pods for one in pod.get("tolerations", [])]
 
 
 def nodes(seconds: float, names: List[str]) -> Dict[str, Any]:
@@ -272,7 +293,7 @@ def main(argv: List[str]) -> int:
         elif argv[0] == "snapshot":
             told = snapshot(int(argv[1]))
         else:
-            told = remove(argv[1])
+            told = remove(argv[1], argv[2])
     except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
         print(str(error) or type(error).__name__, file=sys.stderr)
         return 1

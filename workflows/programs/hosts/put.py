@@ -5,11 +5,15 @@
 It stands on the standard library alone and is sent as it is, so nothing has to be on a host beforehand. It prints one
 line of JSON: `changed` (what was, or with `--check` would be, done) and `lacking` (what has to be fetched and has no
 URL: whoever asks brings it). What is right already is not touched.
+
+Where `pending` names a file, what is about to be done is appended there first, and `changed` begins with what stands in
+it: whoever is killed before the units of a change were begun anew is told of it again. Who asks removes that file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import shutil
@@ -31,7 +35,7 @@ class Put:
 
     def __init__(self, wanted: Dict[str, Any], check: bool) -> None:
         self.wanted, self.check = wanted, check
-        self.changed: List[str] = []
+        self.changed: List[str] = _lines(wanted.get("pending", ""))
         self.lacking: List[str] = []
 
     def run(self) -> Dict[str, List[str]]:
@@ -75,7 +79,8 @@ class Put:
         if self._does(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             half = f"{path}.primus-half"
-            with open(half, "wb") as file:
+            # Nobody else ever reads it with a wider mode than it is to have, whatever the umask is.
+            with open(os.open(half, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -117,8 +122,8 @@ class Put:
         for _ in range(TRIES):
             try:
                 found = self._receive(url, half)
-            except OSError as error:
-                why = str(error)
+            except (OSError, http.client.HTTPException) as error:
+                why = str(error) or type(error).__name__
                 continue
             if found == sha256:
                 os.chmod(half, 0o755)  # noqa: S103 - a program for everybody
@@ -134,14 +139,21 @@ class Put:
         context = ssl.create_default_context(cadata=self.wanted.get("authority") or None)
         if self.wanted.get("authority"):
             context.load_default_certs()
+        # No proxy stands between: a mirror is a site's own.
+        handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
         digest = hashlib.sha256()
-        with urllib.request.urlopen(url, timeout=FETCH_SECONDS, context=context) as answer, open(half, "wb") as file:  # noqa: S310
+        with (
+            urllib.request.build_opener(*handlers).open(url, timeout=FETCH_SECONDS) as answer,
+            open(half, "wb") as file,
+        ):
             while True:
                 block = answer.read(BLOCK)
                 if not block:
                     break
                 digest.update(block)
                 file.write(block)
+            if answer.length:
+                raise OSError(f"cut off by the mirror, {answer.length} bytes before its end")
             file.flush()
             os.fsync(file.fileno())
         return digest.hexdigest()
@@ -166,9 +178,27 @@ class Put:
                 _ctr("tag", "--force", pinned, name)
 
     def _does(self, what: str) -> bool:
-        """Note it; whether it is to be done now."""
+        """Note it, on disk first where it is to be done now; whether it is."""
+        if what in self.changed:
+            return not self.check  # it stands there from an earlier run
+        pending = self.wanted.get("pending", "")
+        if pending and not self.check:
+            os.makedirs(os.path.dirname(pending), exist_ok=True)
+            with open(pending, "a") as file:
+                file.write(f"\n{what}")  # a line of its own, also behind one that a power cut tore
+                file.flush()
+                os.fsync(file.fileno())
         self.changed.append(what)
         return not self.check
+
+
+def _lines(path: str) -> List[str]:
+    """Of a text file, each once and none empty; none where there is no file."""
+    try:
+        with open(path) as file:
+            return list(dict.fromkeys(line for line in file.read().splitlines() if line))
+    except FileNotFoundError:
+        return []
 
 
 def _missing(images: Dict[str, str]) -> List[str]:

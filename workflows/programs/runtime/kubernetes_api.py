@@ -5,6 +5,7 @@ The token is read again for every call, because the kubelet replaces it.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import ssl
@@ -83,10 +84,6 @@ class Api:
         """Create the object at `path` or make it so (server-side apply); fields that others set are taken over."""
         return self._ask("PATCH", path, {"fieldManager": MANAGER, "force": "true"}, body, APPLY)
 
-    def text(self, path: str) -> str:
-        """What is answered there, whatever it is; the log of a pod is no object."""
-        return self._bytes("GET", path, {}, None, "").decode("utf-8", "replace")
-
     def delete(self, path: str, grace_seconds: Optional[int] = None) -> None:
         """Remove an object and what it owns; one that is not there is no error."""
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
@@ -118,10 +115,8 @@ class Api:
             with self._opener.open(request, timeout=SECONDS) as answer:
                 return cast("bytes", answer.read(ANSWER_BYTES))
         except urllib.error.HTTPError as error:
-            with error:
-                reason = error.read(4096).decode("utf-8", "replace")
-            raise ApiError(error.code, f"{method} {path}: {error.code} {_message(reason)}") from error
-        except (OSError, ValueError) as error:
+            raise ApiError(error.code, f"{method} {path}: {error.code} {_message(_reason(error))}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise ApiError(0, f"{method} {path}: {error}") from error
 
     def _token(self) -> str:
@@ -129,6 +124,15 @@ class Api:
             return ""
         with open(os.path.join(self._account, "token"), encoding="ascii") as file:
             return file.read().strip()
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """The body of a refusal, as far as it comes: its status counts without it."""
+    with error:
+        try:
+            return error.read(4096).decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException):
+            return ""
 
 
 def _message(text: str) -> str:

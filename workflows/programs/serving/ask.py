@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import ssl
 import urllib.error
 import urllib.request
@@ -74,13 +75,18 @@ def ask(
         handlers.append(urllib.request.HTTPSHandler(context=context))
     try:
         request = urllib.request.Request(url, body, dict(headers or {}), method=method)  # noqa: S310
-        with urllib.request.build_opener(*handlers).open(request, timeout=seconds) as answer:
+        return _reply(urllib.request.build_opener(*handlers), request, seconds)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise NoAnswerError(f"{method} {_plain(url)}: {error}") from error
+
+
+def _reply(opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> HttpReply:
+    try:
+        with opener.open(request, timeout=seconds) as answer:
             return HttpReply(answer.status, _lower(answer.headers.items()), answer.read(ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         with error:
             return HttpReply(error.code, _lower(error.headers.items()), error.read(ANSWER_BYTES))
-    except (OSError, ValueError) as error:
-        raise NoAnswerError(f"{method} {_plain(url)}: {error}") from error
 
 
 def served(

@@ -8,24 +8,27 @@ primus-programs install-component --do=remove --component=harbor --resource=… 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import ssl
 import sys
 import time
-import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any, List, Tuple, cast
+from urllib.parse import quote
 
 from workflows.programs.runtime import flags
 from workflows.programs.runtime.kubernetes_api import Api, ApiError, Json, api_from
 from workflows.programs.serving.note import note_path, write_note
-from workflows.programs.serving.objects import DEFINITIONS, Applier, ObjectsError, marked
+from workflows.programs.serving.objects import DEFINITIONS, Applier, ObjectsError, definitions_of, marked, own_objects
 from workflows.programs.serving.world import part
 
 CHART = "chart.tgz"
 FETCH_SECONDS = 60.0
+PENDING = ("pending-install", "pending-upgrade", "pending-rollback")
+"""Of a revision whose helm was ended, after which no other helm touches the release (`helm.sh/helm/v3/pkg/release`)."""
 AUTHORITY = "PRIMUS_MIRROR_AUTHORITY"
 """Variable with the certificate authority of the mirror (PEM); without it the image's own ones hold."""
 
@@ -62,6 +65,8 @@ class Options(flags.Flags):
     """Definitions that must be Established, or that go."""
     resource: Tuple[str, ...] = ()
     """Kinds whose objects go first, as `plural.group`."""
+    data: bool = False
+    """Volumes and their claims go as well."""
     remove_namespace: str = ""
     """Namespace that goes last; empty: none."""
     forget: bool = False
@@ -149,7 +154,7 @@ def fetched(options: Options) -> bytes:
     try:
         with urllib.request.build_opener(*handlers).open(options.url, timeout=FETCH_SECONDS) as answer:
             data: bytes = answer.read()
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise FetchError(f"the mirror does not give {options.url}: {error}") from error
     found = hashlib.sha256(data).hexdigest()
     if found != options.sha256:
@@ -162,9 +167,12 @@ def _context() -> ssl.SSLContext:
 
 
 def fetch(options: Options, api: Api) -> None:
-    """The chart into the folder, whole or not at all."""
+    """The chart into the folder, whole or not at all; and the way is free for helm."""
     data = fetched(options)
     begin(options, api)
+    count = free_release(options, api)
+    if count:
+        print(f"{options.component}: {count} unfinished revisions of its release forgotten", flush=True)
     path = os.path.join(options.to, CHART)
     with open(f"{path}.part", "wb") as file:
         file.write(data)
@@ -172,13 +180,32 @@ def fetch(options: Options, api: Api) -> None:
     print(f"{options.component}: {len(data)} bytes fetched", flush=True)
 
 
+def free_release(options: Options, api: Api) -> int:
+    """Forget revisions of the component's release that a helm which was ended left pending; how many there were.
+
+    What they made stays; the next helm takes it over, because it bears the release's name.
+
+    Raises:
+        ApiError.
+    """
+    place = f"/api/v1/namespaces/{quote(options.namespace, safe='')}/secrets"
+    count = 0
+    for secret in api.items(place, {"labelSelector": f"owner=helm,name={options.component}"}):
+        told = part(secret, "metadata", "labels")
+        ours = told.get("owner") == "helm" and told.get("name") == options.component
+        if ours and told.get("status") in PENDING:
+            api.delete(f"{place}/{quote(str(part(secret, 'metadata').get('name')), safe='')}")
+            count += 1
+    return count
+
+
 def remove(options: Options, api: Api) -> None:
     """Objects of its kinds, its own objects, its definitions, its namespace, its note."""
     applier = Applier(api, time.monotonic() + options.deadline_seconds)
     count = sum(applier.remove_all_of(kind) for kind in options.resource)
-    own = [one for one in objects_of(options) if one.get("kind") not in ("Namespace", "CustomResourceDefinition")]
-    count += applier.remove(own, options.namespace)
-    count += sum(applier.remove_path(f"{DEFINITIONS}/{name}") for name in options.crd)
+    objects = objects_of(options)
+    count += applier.remove(own_objects(objects, data=options.data), options.namespace)
+    count += sum(applier.remove_path(f"{DEFINITIONS}/{name}") for name in definitions_of(objects, options.crd))
     if options.remove_namespace:
         count += applier.remove_path(f"/api/v1/namespaces/{options.remove_namespace}")
     if options.forget:

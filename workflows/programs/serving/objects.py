@@ -20,6 +20,8 @@ LAST = (
 )
 """Whoever intercepts requests comes when whoever answers them is there."""
 WAIT_SECONDS = 1.0
+VOLUMES = ("PersistentVolumeClaim", "PersistentVolume")
+"""What holds data, or points to it."""
 COMPONENT = "primus-flows.io/component"
 WANTED = "primus-flows.io/wanted"
 
@@ -92,6 +94,18 @@ def marked(manifest: Json, component: str, wanted: str) -> Json:
     metadata["labels"] = {**cast("Json", metadata.get("labels") or {}), COMPONENT: component}
     metadata["annotations"] = {**cast("Json", metadata.get("annotations") or {}), WANTED: wanted}
     return {**manifest, "metadata": metadata}
+
+
+def own_objects(objects: Sequence[Json], *, data: bool) -> List[Json]:
+    """Those that go with their component: no namespaces and definitions, and volumes only with `data`."""
+    stay = ("Namespace", DEFINITION) if data else ("Namespace", DEFINITION, *VOLUMES)
+    return [one for one in objects if one.get("kind") not in stay]
+
+
+def definitions_of(objects: Sequence[Json], named: Sequence[str]) -> List[str]:
+    """Names of definitions among the objects, then of those that are named beside them; each once."""
+    found = [cast("Json", one.get("metadata") or {}).get("name") for one in objects if one.get("kind") == DEFINITION]
+    return list(dict.fromkeys((*(str(name) for name in found), *named)))
 
 
 class Applier:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from typing import List, Mapping
+from urllib.parse import quote
 
 from workflows.programs.runtime.kubernetes_api import Json
 from workflows.programs.serving.ask import FAIL, PASS, UNKNOWN, NoAnswerError, Seen, ask
@@ -23,6 +24,7 @@ def storage(world: World, parameters: Mapping[str, str]) -> Seen:
     kind, mode = parameters["storage_class"], parameters.get("access_mode", "ReadWriteOnce")
     claim = f"primus-proof-{kind}"[:63]
     spec: Json = {"accessModes": [mode], "storageClassName": kind, "resources": {"requests": {"storage": "1Gi"}}}
+    _free_volumes(world, kind, claim)
     path = world.path("persistentvolumeclaims", claim)
     body: Json = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim}}
     world.make(path, {**body, "spec": spec})
@@ -42,9 +44,23 @@ def storage(world: World, parameters: Mapping[str, str]) -> Seen:
     )
     if read:
         return Seen(FAIL, f"written on {here}, and on {there} not read: {read}")
+    if here == there and mode == "ReadWriteMany" and len(world.api.items("/api/v1/nodes")) > 1:
+        return Seen(UNKNOWN, f"written and read again on {here}, and no other node is ready to read it too")
     if here == there:
         return Seen(PASS, f"bound, written and read again on {here}, the only node that is ready")
     return Seen(PASS, f"bound, written on {here}, read on {there}")
+
+
+def _free_volumes(world: World, kind: str, claim: str) -> None:
+    """Volumes of an earlier proof that are kept can be bound by the same claim again, and by no other one."""
+    for volume in world.api.items("/api/v1/persistentvolumes"):
+        spec, held = part(volume, "spec"), part(volume, "spec", "claimRef")
+        ours = (held.get("namespace"), held.get("name")) == (world.namespace, claim)
+        kept = spec.get("persistentVolumeReclaimPolicy") == "Retain" and spec.get("storageClassName") == kind
+        if ours and kept and phase(volume) == "Released":
+            name = quote(str(part(volume, "metadata").get("name")), safe="")
+            body: Json = {"spec": {"claimRef": {"uid": None, "resourceVersion": None}}}
+            world.api.patch(f"/api/v1/persistentvolumes/{name}", body)
 
 
 def dns(world: World, parameters: Mapping[str, str]) -> Seen:

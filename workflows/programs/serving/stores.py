@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, cast
 from urllib.parse import urlencode
 
 from workflows.programs.serving.ask import FAIL, PASS, UNKNOWN, NotServedError, Seen, served
-from workflows.programs.serving.world import PodWish, World
+from workflows.programs.serving.world import PodWish, World, part
 
 METRIC = "primus_serving_proof"
 PAST_SECONDS = 60.0
@@ -66,7 +66,12 @@ def _lines(url: str, query: str, mark: str) -> str:
 
 
 def http(world: World, parameters: Mapping[str, str]) -> Seen:
-    """The page answers 200 and holds the words; with `nodes` on each of them (`{node}` in the URL is its address)."""
+    """The page answers 200 and holds the words; with `nodes` on each of them (`{node}` in the URL is its address).
+
+    `deployments`, as `namespace/name` with blanks between, must have all their pods ready beside.
+    """
+    for one in parameters.get("deployments", "").split():
+        _all_ready(world, *one.split("/", 1))
     page, words = f"{parameters['url'].rstrip('/')}{parameters.get('path', '/')}", parameters.get("contains", "")
     if not parameters.get("nodes"):
         _page(page, words)
@@ -81,6 +86,15 @@ def http(world: World, parameters: Mapping[str, str]) -> Seen:
     if not addresses:
         return Seen(UNKNOWN, "no node is ready to be asked")
     return Seen(FAIL, "; ".join(bad[:4])) if bad else Seen(PASS, f"{len(addresses)} nodes answered")
+
+
+def _all_ready(world: World, namespace: str, name: str) -> None:
+    found = world.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+    status, wanted = part(found, "status"), int(part(found, "spec").get("replicas", 1))
+    ready = min(int(status.get(word) or 0) for word in ("updatedReplicas", "readyReplicas"))
+    seen = int(status.get("observedGeneration") or 0) >= int(part(found, "metadata").get("generation") or 0)
+    if not seen or not wanted or ready < wanted:
+        raise NotServedError(f"{ready} of {wanted} pods of Deployment {namespace}/{name} are ready as it is now wanted")
 
 
 def _page(url: str, words: str) -> None:

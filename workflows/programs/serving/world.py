@@ -15,6 +15,8 @@ T = TypeVar("T")
 ENDED = ("Succeeded", "Failed")
 PROGRAMS = "primus-programs"
 RESOURCES: Json = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "128Mi"}}
+POD_SECONDS = 3600
+"""Longer than any proof: then the cluster itself ends a pod whose proof was killed before it could clear."""
 RESTRICTED: Json = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -33,7 +35,7 @@ class PodWish:
     """A volume claim that it has at `/data`."""
     labels: Mapping[str, str] = field(default_factory=lambda: cast("Dict[str, str]", {}))
     resources: Mapping[str, str] = field(default_factory=lambda: cast("Dict[str, str]", {}))
-    """Devices, as limits."""
+    """Devices, as its only limits: what computes on them needs memory of the node that nobody here knows."""
     port: int = 0
     """That it serves."""
 
@@ -143,7 +145,7 @@ def pod_of(wish: PodWish, name: str, image: str) -> Json:
         "name": "main",
         "image": wish.image or image,
         "imagePullPolicy": "Always" if wish.image and not wish.command else "IfNotPresent",
-        "resources": {**RESOURCES, "limits": {**RESOURCES["limits"], **wish.resources}},
+        "resources": {**RESOURCES, "limits": dict(wish.resources)} if wish.resources else RESOURCES,
         "securityContext": RESTRICTED,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -153,6 +155,7 @@ def pod_of(wish: PodWish, name: str, image: str) -> Json:
         container["ports"] = [{"containerPort": wish.port}]
     spec: Json = {
         "restartPolicy": "Never",
+        "activeDeadlineSeconds": POD_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1,

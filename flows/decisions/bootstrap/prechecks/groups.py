@@ -95,7 +95,7 @@ def _macs(view: HostView) -> tuple[str, ...] | Unread:
         return addresses
     own = {one.interface for one in addresses if one.address == view.host.ip}
     kept = {one.mac for one in links if (one.physical or one.name in own) and one.mac.strip("0:")}
-    return tuple(sorted(kept))
+    return tuple(sorted(kept)) or Unread("it tells no MAC of a device or of the interface of its own address")
 
 
 def _addresses(cluster: Cluster) -> Iterator[Judged]:

@@ -97,8 +97,9 @@ def prechecks(
     for view in cluster.views.values():
         judged += single(cluster, view)
     judged += [*grouped(cluster), *devices(cluster)]
-    astray = {one.host for one in judged if one.check == "address" and one.word is VerdictWord.FAIL}
-    judged += pairs(cluster, astray)
+    # Ways of a host with a wrong address follow from it; of one that goes on all the same they are told.
+    wrong = {one.host for one in judged if one.check == "address" and one.word is VerdictWord.FAIL}
+    judged += pairs(cluster, () if "address" in (forced or {}) else wrong)
     order = tuple(cluster.bootstrap.hosts)
     return Prechecks(order, gathered(_by_causes(judged, forced or {}), order, forced or {}))
 

@@ -17,9 +17,19 @@ ANSWERED_BY = "answered by "
 
 
 def pairs(cluster: Cluster, astray: Collection[str] = ()) -> Iterator[Judged]:
-    """Ports and packet sizes between all hosts that were looked at, but for those whose addresses are wrong."""
+    """Ports and packet sizes between all hosts that were looked at, but for those whose addresses are wrong.
+
+    Where ways should have been tried, and none was, nobody knows of them.
+    """
     views = {name: view for name, view in cluster.views.items() if name not in astray}
-    if not cluster.sight.pairs or len(cluster.views) < 2:
+    tried, mtu = cluster.sight.pairs, cluster.bootstrap.networks.mtu
+    limit = f"{mtu} bytes" if mtu else "the interfaces' own"
+    if tried is False or len(cluster.bootstrap.hosts) < 2:
+        return
+    if isinstance(tried, Unread) or len(views) < 2:
+        why = tried.why if isinstance(tried, Unread) else "nobody tried: there was no other host to try"
+        yield from (unknown("ports", name, why) for name in views)
+        yield from (unknown("mtu", name, why, limit) for name in views)
         return
     ways = {
         (name, peer): way
@@ -29,8 +39,6 @@ def pairs(cluster: Cluster, astray: Collection[str] = ()) -> Iterator[Judged]:
         if peer in views
     }
     yield from _judged(views, "ports", "", {way: _shut(told) for way, told in ways.items()})
-    mtu = cluster.bootstrap.networks.mtu
-    limit = f"{mtu} bytes" if mtu else "the interfaces' own"
     yield from _judged(views, "mtu", limit, {way: _cut(told) for way, told in ways.items()})
 
 

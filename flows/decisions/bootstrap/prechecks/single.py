@@ -160,9 +160,14 @@ def _is_own(port: ListeningPort) -> bool:
 def _names(cluster: Cluster, view: HostView) -> Iterator[Judged]:
     found = view.facts.names
     unread = [f"{name}: {one.why}" for name, one in found.items() if isinstance(one, Unread)]
+    known = ", ".join(name for name, one in found.items() if one and not isinstance(one, Unread))
     missing = [name for name, one in found.items() if one == ()]
     resolver = view.facts.resolver
-    silent = () if isinstance(resolver, Unread) else resolver.silent
+    if isinstance(resolver, Unread):
+        silent, asked = (), ""
+        unread.append(f"name servers: {resolver.why}")
+    else:
+        silent, asked = resolver.silent, ", ".join(filter(_is_asked, resolver.behind or resolver.servers))
     if silent:
         yield failed("names", view.name, f"name server {', '.join(silent)} does not answer")
     elif missing:
@@ -170,7 +175,14 @@ def _names(cluster: Cluster, view: HostView) -> Iterator[Judged]:
     elif unread:
         yield unknown("names", view.name, "; ".join(unread))
     else:
-        yield passed("names", view.name, f"{', '.join(found)} resolve" if found else "its name servers answer")
+        said = f"{known} resolve" if known else f"{asked} answer" if asked else "no name has to resolve"
+        yield passed("names", view.name, said)
+
+
+def _is_asked(server: str) -> bool:
+    """Whether hosts try a name server by itself: those of IPv4 that are not their own."""
+    address = address_or_none(server)
+    return address is not None and not address.is_loopback
 
 
 def _resolver(cluster: Cluster, view: HostView) -> Iterator[Judged]:

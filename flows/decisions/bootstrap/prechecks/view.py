@@ -68,6 +68,8 @@ class Cluster:
             return "foreign"
         if any(not one.authority_sha256 for one in found):
             return Unread("its configuration names no authority: whose node it is cannot be told")
+        if len(known) > 1 and any(one.authority_sha256 in known for one in found):
+            return Unread("control planes tell different authorities: whose node it is cannot be told")
         if not known and self._has_silent_plane():
             return Unread("no control plane told its authority: whose node it is cannot be told")
         return "foreign" if any(one.authority_sha256 not in known for one in found) else "ours"

@@ -15,7 +15,6 @@ from flows.decisions.bootstrap.components import (
     component_steps,
     refuse_unknown_digests,
     removal_order,
-    to_prove,
     with_digests,
 )
 from profiles.bootstrap.components import (
@@ -158,8 +157,8 @@ def test_any_change_is_another_fingerprint_and_none_is_none() -> None:
 
     assert wanted() == wanted()
     version = SHELF["vmagent"].model_copy(update={"version": "v9"})
-    others = [wanted(values={"interval": "30s"}), wanted(sha256="a" * 64), wanted(profile=version)]
-    assert len({wanted(), *others}) == 4
+    others = [wanted(values={"interval": "30s"}), wanted(sha256="a" * 64), wanted(profile=version), wanted(made_of="x")]
+    assert len({wanted(), *others}) == 5
 
 
 def note(name: str, version: str = "1", wanted: str = "", report: ServingReport | None = None) -> dict[str, Any]:
@@ -207,8 +206,6 @@ def test_a_component_holds_only_by_what_was_seen_lately_of_what_is_wanted() -> N
     data = {"version": "1", "wanted": one.wanted, "report": "{"}
     unreadable = installed_of([note("a") | {"data": data}])
     assert component_proofs(chosen, unreadable, 0.0)["components/a"].word == "unknown"
-    assert to_prove(chosen, unreadable, 0.0) == ("a",)
-    assert to_prove(chosen, {}, 0.0) == ()
 
 
 def test_digests_come_from_the_profile_or_the_mirror_and_are_never_guessed() -> None:

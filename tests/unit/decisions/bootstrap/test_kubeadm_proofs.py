@@ -16,6 +16,7 @@ from tests.support.builders.kubeadm_cluster import facts_of, kubeadm_cluster, re
 from tests.support.cases.rows import rows
 from workflows.bootstrap import pod_network
 from workflows.bootstrap.control_sight import ControlSight, Member, plane_sight
+from workflows.bootstrap.host_file import PENDING
 from workflows.model.bootstrap import Stage, StepProof
 from workflows.model.host_facts import HostFacts, Unread
 
@@ -85,7 +86,7 @@ def test_who_is_silent_is_unknown_and_never_holds() -> None:
 def test_a_host_on_which_one_thing_differs_fails_by_its_name(field: str) -> None:
     for key in questions(CLUSTER, RELEASE, "c1")[field]:
         if key in (pod_network.CONFLIST, pod_network.ROUTES, pod_network.TIMER, "kubelet.service"):
-            continue  # of the stages network and workers
+            continue  # of the stage network; without one only a look for drift sees whether kubelet begins at boot
         facts = FACTS["c1"]
         told = getattr(facts, field)
         other: Any = replace(told[key], active="failed") if field == "units" else "7"
@@ -93,6 +94,21 @@ def test_a_host_on_which_one_thing_differs_fails_by_its_name(field: str) -> None
         proof = proofs({**FACTS, "c1": replace(facts, **changed)})["hosts/c1"]
         assert proof.word is VerdictWord.FAIL
         assert key in proof.why
+
+
+def test_what_is_not_in_force_yet_does_not_hold_although_every_file_is_right() -> None:
+    facts = replace(FACTS["w1"], files={**FACTS["w1"].files, PENDING: "7"})
+    proof = proofs({**FACTS, "w1": facts})["hosts/w1"]
+    assert (proof.word, "not begun anew" in proof.why) == (VerdictWord.FAIL, True)
+    unread = {key: value for key, value in FACTS["w1"].files.items() if key != PENDING}
+    assert proofs({**FACTS, "w1": replace(FACTS["w1"], files=unread)})["hosts/w1"].word is VerdictWord.UNKNOWN
+
+
+def test_another_version_is_said_only_where_it_was_read() -> None:
+    path = "/usr/local/bin/kubelet"
+    silent: Any = {"files": {**FACTS["w1"].files, path: "7"}, "versions": {"kubelet": Unread("time was up")}}
+    proof = proofs({**FACTS, "w1": replace(FACTS["w1"], **silent)})["hosts/w1"]
+    assert (proof.word, proof.why) == (VerdictWord.FAIL, f"{path} differs from what is wanted")
 
 
 def test_a_missing_image_fails_its_host() -> None:
@@ -132,6 +148,12 @@ def test_the_start_up_taint_is_not_asked_for() -> None:
     assert proofs(sight=with_node("w2", lift))["workers/w2"].word is VerdictWord.PASS
 
 
+def pods_that(status: str, message: str) -> tuple[Any, ...]:
+    """The pods of the control plane, whose condition Ready is this."""
+    ready = {"type": "Ready", "status": status, "message": message}
+    return tuple({**pod, "status": {"conditions": [ready]}} for pod in SIGHT.planes["c1"].pods or ())
+
+
 WRONG_PLANES = {
     "API": ({"own": "connection refused"}, "its API server: connection refused"),
     "endpoint": ({"endpoint": "no route"}, "the API through 192.0.2.10:6443: no route"),
@@ -140,6 +162,13 @@ WRONG_PLANES = {
     "learner": ({"members": (Member("c1", learner=True),)}, "still learns"),
     "sick member": ({"members": (Member("c1", why="NOSPACE"),)}, "its member of etcd: NOSPACE"),
     "pod": ({"pods": ()}, "etcd does not run there"),
+    "crashing pod": ({"pods": pods_that("False", "containers with unready status")}, "etcd is not ready: containers"),
+    "pod of a silent kubelet": (
+        {"pods": pods_that("Unknown", "")},
+        "kube-scheduler is not ready: nothing is told of it",
+    ),
+    "DNS": ({"dns": ("CriticalAddonsOnly",)}, "DNS does not tolerate the taint primus-flows.io/startup"),
+    "no DNS": ({"dns": ()}, "DNS does not tolerate"),
 }
 
 
@@ -152,7 +181,21 @@ def test_a_control_plane_that_something_is_wrong_with_fails_with_the_reason(case
     assert (proof.word, why in proof.why) == (VerdictWord.FAIL, True), proof.why
 
 
-@pytest.mark.parametrize("field", ["members", "pods", "nodes"])
+@pytest.mark.parametrize(
+    ("ready", "why"),
+    [
+        ({"status": "False", "message": "PLEG is not healthy"}, "it is not ready: PLEG is not healthy"),
+        ({"status": "Unknown", "message": "Kubelet stopped posting node status."}, "it is not ready: Kubelet stopped"),
+        ({"status": "False", "message": "network: cni plugin not initialized"}, ""),
+    ],
+)
+def test_a_control_plane_whose_node_is_not_ready_fails_but_for_its_network(ready: dict[str, str], why: str) -> None:
+    sight = with_node("c1", lambda node: node["status"].update(conditions=[{"type": "Ready", **ready}]))
+    proof = proofs(sight=sight)["control-plane/c1"]
+    assert (proof.word is VerdictWord.PASS, why in proof.why) == (not why, True), proof.why
+
+
+@pytest.mark.parametrize("field", ["members", "pods", "nodes", "dns"])
 def test_a_control_plane_that_does_not_tell_is_unknown(field: str) -> None:
     blind: Any = {field: None}
     sight = replace(SIGHT, planes={**SIGHT.planes, "c1": replace(SIGHT.planes["c1"], **blind)})
@@ -165,6 +208,17 @@ def test_a_network_lacks_a_route_or_a_file() -> None:
     assert (proof.word, "no route to the pods of c2" in proof.why) == (VerdictWord.FAIL, True)
     other = replace(FACTS["w1"], files={**FACTS["w1"].files, pod_network.CONFLIST: ""})
     assert pod_network.CONFLIST in proofs({**FACTS, "w1": other})["network/w1"].why
+
+
+@pytest.mark.parametrize(
+    ("change", "why"), [({"enabled": "disabled"}, "not begun at boot"), ({"active": "failed"}, "")]
+)
+def test_a_kubelet_that_does_not_run_or_not_after_a_reboot_fails_its_network(change: dict[str, str], why: str) -> None:
+    units = FACTS["w1"].units
+    changed: Any = replace(units["kubelet.service"], **change)  # type: ignore[type-var, arg-type]
+    facts = replace(FACTS["w1"], units={**units, "kubelet.service": changed})
+    proof = proofs({**FACTS, "w1": facts})["network/w1"]
+    assert (proof.word, "kubelet.service is " in proof.why, why in proof.why) == (VerdictWord.FAIL, True, True)
 
 
 @rows("decisions/bootstrap/join_reasons")
@@ -188,6 +242,7 @@ def test_what_a_control_plane_prints_is_read_or_nothing() -> None:
     bare = plane_sight("c1", '{"there": false}')
     assert bare is not None
     assert not bare.there
-    seen = plane_sight("c1", '{"there": true, "own": "", "endpoint": "", "members": [{"name": "c1"}], "nodes": null}')
+    text = '{"there": true, "own": "", "endpoint": "", "members": [{"name": "c1"}], "nodes": null, "dns": ["a/b"]}'
+    seen = plane_sight("c1", text)
     assert seen is not None
-    assert (seen.members, seen.nodes) == ((Member("c1"),), None)
+    assert (seen.members, seen.nodes, seen.dns) == ((Member("c1"),), None, ("a/b",))

@@ -30,7 +30,8 @@ from tests.support.builders.host_sights import (
     sight_of,
 )
 from tests.support.cases.rows import rows
-from workflows.model.host_sight import HostsSight
+from workflows.model.host_facts import Resolver, Unread
+from workflows.model.host_sight import HostsSight, LookFailure
 
 HARDWARE = {"gpu-node": GPU_NODE}
 PROFILE = profile()
@@ -152,6 +153,58 @@ def test_what_is_forced_is_kept_and_stops_nobody() -> None:
             judged(sight, forced={name: "I say so"})
     with pytest.raises(ProfileError, match="needs a reason"):
         judged(sight, forced={"entropy": " "})
+
+
+def test_ways_that_nobody_tried_are_unknown_where_they_should_have_been() -> None:
+    assert judged(sight_of(PROFILE, pairs=False)).stopped == (), "nobody asked for them"
+    many = replace(sight_of(PROFILE, pairs=False), pairs=Unread("nobody tried: too many"))
+    found = judged(many)
+    assert outline(found) == [("ports", NAMES, "unknown"), ("mtu", NAMES, "unknown")]
+    assert [one.found for one in found.stopped] == ["nobody tried: too many"] * 2
+    assert judged(many, forced={"ports": "a", "mtu": "b"}).fit == NAMES
+    gone = dict.fromkeys([name for name in NAMES if name != "w1"], Defect(failure=LookFailure.UNREACHABLE))
+    alone = judged(sight_of(PROFILE, gone))
+    assert [one.check for one in alone.of("w1")] == ["ports", "mtu"]
+    assert alone.fit == ()
+
+
+def test_a_wrong_address_that_is_forced_hides_no_closed_way() -> None:
+    other = {"addresses": {"is": [{"interface": "eth0", "address": "10.0.0.99", "prefix": 24}]}}
+    sight = sight_of(PROFILE, {"w2": Defect(items=other, ports_to={10250: "timed out"}, mtu={"*": 1500})})
+    assert outline(judged(sight)) == [("address", ("w2",), "fail")]
+    forced = judged(sight, forced={"address": "it is translated"})
+    assert outline(forced) == [("ports", ("w2",), "fail"), ("mtu", ("w2",), "fail")]
+
+
+def test_control_planes_of_different_authorities_make_no_host_ours() -> None:
+    nodes = {name: Defect(items=node_of(OURS, plane=name in PLANES)) for name in NAMES}
+    nodes["c3"] = Defect(items=node_of(OURS, "b" * 64, plane=True))
+    found = judged(sight_of(PROFILE, nodes))
+    assert ("foreign-cluster", NAMES, "unknown") in outline(found)
+    assert "control planes tell different authorities" in found.why
+    nodes["w1"] = Defect(items=node_of(OURS, "c" * 64))
+    assert ("foreign-cluster", ("w1",), "fail") in outline(judged(sight_of(PROFILE, nodes)))
+    assert outline(judged(sight_of(PROFILE, {**nodes, "w1": nodes["w2"]}), authority_sha256=CA)) == [
+        ("foreign-cluster", ("c3",), "fail")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resolver", "word", "said"),
+    [
+        (Unread("no such file"), "unknown", "name servers: no such file"),
+        (Resolver(("10.0.0.2", "fd00::2"), (), ()), "pass", "10.0.0.2 answer"),
+        (Resolver(("127.0.0.53",), ("10.0.0.3",), ()), "pass", "10.0.0.3 answer"),
+        (Resolver(("fd00::2",), (), ()), "pass", "no name has to resolve"),
+    ],
+)
+def test_of_names_only_what_was_asked_is_told(resolver: Resolver | Unread, word: str, said: str) -> None:
+    sight = sight_of(PROFILE)
+    bare = {
+        name: replace(one, facts=replace(one.facts, names={}, resolver=resolver)) for name, one in sight.hosts.items()
+    }
+    found = [one for one in judged(replace(sight, hosts=bare)).findings if one.check == "names"]
+    assert [(str(one.word), one.found) for one in found] == [(word, said)]
 
 
 def test_what_follows_from_a_cause_is_said_where_the_cause_is_forced() -> None:

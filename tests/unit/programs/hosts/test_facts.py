@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -144,6 +146,27 @@ def test_an_item_that_cannot_be_read_spoils_no_other_one(root: Path) -> None:
     for item in (found.memory, found.authority, found.memberships, found.certificates):
         assert isinstance(item, Unread)
     assert found.init == "systemd"
+
+
+def test_what_nobody_may_look_at_is_not_taken_for_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.lstat
+
+    def refusing(path: Any, *more: Any, **named: Any) -> os.stat_result:
+        if str(path).startswith(str(root / "etc/kubernetes")):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *more, **named)
+
+    monkeypatch.setattr(os, "lstat", refusing)
+    found = looked(Options(root=str(root)))
+    assert found.memberships == Unread("/etc/kubernetes/admin.conf: Permission denied")
+    assert found.authority == Unread("/etc/kubernetes/pki/ca.crt: Permission denied")
+
+
+def test_a_file_where_a_folder_should_be_is_no_membership(root: Path) -> None:
+    shutil.rmtree(root / "etc/kubernetes")
+    (root / "etc/kubernetes").write_text("")
+    found = looked(Options(root=str(root)))
+    assert (found.memberships, found.authority) == ((), "")
 
 
 def test_this_machine_is_read_and_nothing_is_left(tmp_path: Path) -> None:

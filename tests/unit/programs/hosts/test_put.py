@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tarfile
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -79,6 +79,119 @@ def test_a_changed_file_and_a_changed_mode_are_put_back(tmp_path: Path) -> None:
     path.write_text("x = 2\n")
     assert Put(wanted(tmp_path), check=False).run()["changed"] == [str(path)]
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("x = 1\n", 0o640)
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing behind it is done."""
+
+
+def test_what_was_changed_is_told_until_it_was_acted_upon_though_it_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = tmp_path / "state" / "pending"
+    asked = wanted(tmp_path / "host", pending=str(pending))
+    path = str(tmp_path / "host" / "a" / "b.conf")
+    assert Put(asked, check=True).run()["changed"] == [path]
+    assert not pending.exists(), "it only said so"
+
+    def killed(*words: object) -> None:
+        raise Killed(*words)
+
+    for where in ("chmod", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(put_module.os, where, killed)
+            with pytest.raises(Killed):
+                Put(asked, check=False).run()
+        assert Put(asked, check=True).run()["changed"] == [path]
+    # Now it is right, and whoever was to begin its unit anew is killed.
+    assert Put(asked, check=False).run()["changed"] == [path]
+    for check in (True, False):
+        assert Put(asked, check).run()["changed"] == [path], "as long as nobody says that it was acted upon"
+    other = {**asked, "absent": [path]}
+    assert Put(other, check=False).run()["changed"] == [path, f"no {path}"]
+    pending.unlink()
+    Put(wanted(tmp_path / "host"), check=False).run()
+    assert Put(asked, check=False).run()["changed"] == []
+
+
+def test_a_line_that_a_power_cut_tore_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    pending = tmp_path / "pending"
+    pending.write_text("/etc/one\n/etc/tw")
+    path = str(tmp_path / "a" / "b.conf")
+    assert Put(wanted(tmp_path, pending=str(pending)), check=False).run()["changed"] == ["/etc/one", "/etc/tw", path]
+    assert Put(wanted(tmp_path, pending=str(pending)), check=True).run()["changed"][-1] == path
+
+
+def test_a_file_for_few_is_never_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[int] = []
+    chmod = put_module.os.chmod
+
+    def seen(path: str, mode: int) -> None:
+        modes.append(Path(path).stat().st_mode & 0o777)
+        chmod(path, mode)
+
+    monkeypatch.setattr(put_module.os, "chmod", seen)
+    Put(wanted(tmp_path), check=False).run()
+    assert modes == [0o600]
+
+
+@pytest.fixture
+def broken_mirror() -> Any:
+    """A mirror that cuts off so many of its answers, of any kind, and how often it was asked."""
+    left: list[str] = []
+    asked: list[str] = []
+
+    class Broken(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            way = left.pop() if left else "whole"
+            self.protocol_version = "HTTP/1.1"
+            self.send_response(200)
+            self.send_header("Connection", "close")
+            if way == "chunked":
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.write(b"9\r\na kub")
+            else:
+                self.send_header("Content-Length", "9")
+                self.end_headers()
+                self.wfile.write(b"a kubelet" if way == "whole" else b"a kub")
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Broken)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield left, asked, f"http://127.0.0.1:{server.server_address[1]}/kubelet"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_what_was_cut_off_is_fetched_again_and_told_as_such(tmp_path: Path, broken_mirror: Any) -> None:
+    left, asked, url = broken_mirror
+    item = program("kubelet", b"a kubelet", tmp_path / "kubelet", url)
+    left += ["chunked", "short"]
+    Put({"downloads": [item]}, check=False).run()
+    assert ((tmp_path / "kubelet").read_bytes(), len(asked)) == (b"a kubelet", 3)
+    for way, why in (("short", "cut off by the mirror, 4 bytes before its end"), ("chunked", "IncompleteRead")):
+        left[:] = [way] * 3
+        item = program("kubelet", b"a kubelet", tmp_path / way, url)
+        with pytest.raises(OSError, match=why):
+            Put({"downloads": [item]}, check=False).run()
+        assert not list(tmp_path.glob(f"{way}*"))
+
+
+def test_a_proxy_of_the_host_is_not_asked_for_the_site_s_own_mirror(
+    tmp_path: Path, mirror: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, url = mirror
+    (folder / "kubelet").write_bytes(b"a kubelet")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    item = program("kubelet", b"a kubelet", tmp_path / "kubelet", f"{url}/kubelet")
+    assert Put({"downloads": [item]}, check=False).run()["lacking"] == []
 
 
 def test_a_program_is_fetched_by_its_digest_or_not_at_all(tmp_path: Path, mirror: tuple[Path, str]) -> None:

@@ -16,7 +16,13 @@ from workflows.programs.serving.install import Options
 from workflows.programs.serving.objects import Applier, Kinds, ObjectsError, in_order
 
 CORE = {
-    "/api/v1": [("namespaces", "Namespace", False), ("configmaps", "ConfigMap", True), ("pods", "Pod", True)],
+    "/api/v1": [
+        ("namespaces", "Namespace", False),
+        ("configmaps", "ConfigMap", True),
+        ("pods", "Pod", True),
+        ("persistentvolumeclaims", "PersistentVolumeClaim", True),
+        ("persistentvolumes", "PersistentVolume", False),
+    ],
     "/apis/apps/v1": [("deployments", "Deployment", True), ("deployments/status", "Deployment", True)],
     "/apis/made.io/v1": [("things", "Thing", True)],
     "/apis/apiextensions.k8s.io/v1": [("customresourcedefinitions", "CustomResourceDefinition", False)],
@@ -205,6 +211,46 @@ def test_remove_takes_all_of_it_and_forgets_it(tmp_path: Path) -> None:
     install.remove(options(crd=("things.made.io",), remove_namespace="made", forget=True), cluster)
     assert cluster.objects.keys() == CORE.keys(), "what is there is what was there before"
     install.remove(options(crd=("things.made.io",), remove_namespace="made", forget=True), cluster)
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_volumes_stay_unless_data_goes_too(tmp_path: Path, data: bool) -> None:
+    file = tmp_path / "objects.json"
+    kept = [thing("PersistentVolumeClaim", "c"), thing("PersistentVolume", "v")]
+    file.write_text(json.dumps([*kept, thing("ConfigMap", "m")]))
+    cluster = made_cluster()
+    install.apply(options(objects=str(file)), cluster)
+    install.remove(options(objects=str(file), data=data), cluster)
+    claim, volume = "/api/v1/namespaces/made/persistentvolumeclaims/c", "/api/v1/persistentvolumes/v"
+    assert [path in cluster.objects for path in (claim, volume)] == [not data, not data]
+    assert "/api/v1/namespaces/made/configmaps/m" not in cluster.objects
+
+
+def test_definitions_go_also_where_only_the_list_names_them(tmp_path: Path) -> None:
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps([THINGS]))
+    cluster = made_cluster()
+    install.apply(options(objects=str(file)), cluster)
+    install.remove(options(objects=str(file)), cluster)
+    assert not [path for path in cluster.objects if path.endswith("/things.made.io")]
+
+
+def test_a_release_whose_helm_was_ended_is_free_again(tmp_path: Path) -> None:
+    data, cluster, place = b"a chart", made_cluster(), "/api/v1/namespaces/made/secrets"
+
+    def revision(number: int, status: str, name: str = "made", owner: str = "helm") -> str:
+        path = f"{place}/sh.helm.release.v1.{name}.v{number}"
+        told = {"owner": owner, "name": name, "status": status}
+        cluster.objects[path] = thing("Secret", path.rpartition("/")[2], labels=told)
+        return path
+
+    stay = [revision(1, "superseded"), revision(2, "deployed"), revision(9, "pending-upgrade", "other")]
+    stay.append(revision(3, "pending-upgrade", owner="somebody"))
+    go = [revision(number, f"pending-{word}") for number, word in ((4, "install"), (5, "upgrade"), (6, "rollback"))]
+    with serving(lambda asked: (200, {}, data)) as url:
+        digest = hashlib.sha256(data).hexdigest()
+        install.fetch(options(url=f"{url}/x.tgz", sha256=digest, to=str(tmp_path)), cluster)
+    assert (sorted(cluster.deleted), [path in cluster.objects for path in stay]) == (go, [True] * 4)
 
 
 def test_the_program_ends_with_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

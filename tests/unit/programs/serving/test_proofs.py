@@ -12,45 +12,23 @@ from typing import Any
 
 import pytest
 
+from profiles.loading.load import load_shelf
 from tests.support.fakes.serving_stand_ins import (
     Answer,
     Asked,
+    Clock,
     MadeCluster,
     StandInLogs,
     StandInMetrics,
     StandInRegistry,
-    failed,
-    running,
+    prove,
     serving,
-    succeeded,
 )
 from workflows.programs.runtime.kubernetes_api import ApiError, Json
 from workflows.programs.serving import main as program
-from workflows.programs.serving.ask import Seen
-from workflows.programs.serving.main import PROOFS, Options, asked, proven
+from workflows.programs.serving.main import PROOFS, Options, proven
 
 NODES = ("a", "b", "c")
-
-
-class Clock:
-    """Time that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def prove(kind: str, cluster: MadeCluster, **parameters: str) -> Seen:
-    clock = Clock()
-    seen = asked(Options("made", kind, image="programs:1"), cluster, parameters, 20.0, clock, clock.sleep)
-    left = [path for path in cluster.applied if path not in cluster.deleted]
-    assert left == [], "a proof leaves nothing behind"
-    return seen
 
 
 def always(body: bytes) -> Callable[[Asked], Answer]:
@@ -174,6 +152,46 @@ def test_http_wants_the_words_and_not_only_an_answer() -> None:
     assert (gone.word, "refused" in gone.why.lower()) == ("fail", True)
 
 
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        ({"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 1}, "pass"),
+        ({"observedGeneration": 2, "updatedReplicas": 1}, "fail"),
+        ({"observedGeneration": 2, "readyReplicas": 1}, "fail"),
+        ({"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1}, "fail"),
+        ({}, "fail"),
+        (None, "fail"),
+    ],
+)
+def test_http_beside_deployments_wants_their_pods_too(status: Json | None, word: str) -> None:
+    cluster = MadeCluster()
+    if status is not None:
+        metadata, path = {"name": "d", "generation": 2}, "/apis/apps/v1/namespaces/n/deployments/d"
+        cluster.objects[path] = {"metadata": metadata, "spec": {"replicas": 1}, "status": status}
+    with serving(always(b"true")) as url:
+        assert prove("http", cluster, url=url, contains="true", deployments="n/d").word == word
+
+
+@pytest.mark.parametrize("name", ["primus-monitor", "primus-runner"])
+def test_our_own_components_do_not_serve_by_another_one_s_page(name: str) -> None:
+    proof = load_shelf()[name].proof
+    assert f"/{name}" in proof.parameters["deployments"]
+
+
+@pytest.mark.parametrize(("up", "word"), [(True, "pass"), (False, "fail")])
+def test_figures_are_fetched_only_where_the_store_has_them(up: bool, word: str) -> None:
+    proof = load_shelf()["vmagent"].proof
+
+    def store(asked: Asked) -> Answer:
+        assert asked.query == {"query": 'up{job="kubelets"} == 1'}
+        rows = [{"metric": {"__name__": "up", "job": "kubelets"}, "value": [0, "1"]}] if up else []
+        return 200, {}, json.dumps({"data": {"result": rows}}, separators=(",", ":")).encode()
+
+    with serving(store) as url:
+        parameters = {name: text.replace("${store}", url) for name, text in proof.parameters.items()}
+        assert prove(proof.kind, MadeCluster(), **parameters).word == word
+
+
 def test_http_of_every_node_fails_by_one() -> None:
     cluster = MadeCluster("a", "b")
     cluster.objects["/api/v1/nodes/a"]["status"]["addresses"][0]["address"] = "127.0.0.1"
@@ -188,38 +206,6 @@ def test_http_of_every_node_fails_by_one() -> None:
     assert prove("http", MadeCluster(), **wanted).word == "unknown", "no node is no proof"
 
 
-def writes(does: Callable[[str, str], Json]) -> Callable[[Json], Json]:
-    """What a pod with a volume does, by what it is told and where."""
-    return lambda pod: does(pod["spec"]["containers"][0]["command"][2].partition("=")[2], pod["spec"]["nodeName"])
-
-
-def both(do: str, node: str) -> Json:
-    return succeeded({})
-
-
-def runs_only(do: str, node: str) -> Json:
-    return running({})
-
-
-def local_disk(do: str, node: str) -> Json:
-    return succeeded({}) if do == "write" else failed("read ''")({})
-
-
-@pytest.mark.parametrize(
-    ("does", "word", "says"),
-    [
-        (both, "pass", "written on a, read on c"),
-        (runs_only, "fail", "not bound; not written on a"),
-        (local_disk, "fail", "on c not read"),
-    ],
-)
-def test_storage_is_read_from_another_node(does: Callable[[str, str], Json], word: str, says: str) -> None:
-    cluster = MadeCluster(*NODES)
-    cluster.pods(writes(does))
-    seen = prove("storage", cluster, storage_class="shared", access_mode="ReadWriteMany")
-    assert (seen.word, says in seen.why) == (word, True), seen
-
-
 @pytest.mark.parametrize(("known", "word"), [("kubernetes", "pass"), ("nobody", "fail"), ("default", "fail")])
 def test_dns(known: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def look(name: str, port: int, **_: Any) -> list[Any]:
@@ -229,20 +215,6 @@ def test_dns(known: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
     assert prove("dns", MadeCluster()).word == word
-
-
-def test_gpu_wants_a_kernel_and_not_only_an_offer() -> None:
-    cluster = MadeCluster("a", "b")
-    offer = {"resource": "amd.com/gpu", "image": "site:1"}
-    assert prove("gpu", cluster, **offer).why == "no node offers amd.com/gpu"
-    cluster.objects["/api/v1/nodes/b"]["status"]["allocatable"] = {"amd.com/gpu": "8"}
-    assert prove("gpu", cluster, resource="amd.com/gpu").word == "unknown"
-    for does, word in ((succeeded, "pass"), (running, "fail"), (failed("HIP error: invalid device"), "fail")):
-        cluster.becomes.clear()
-        cluster.pods(does)
-        seen = prove("gpu", cluster, **offer)
-        assert seen.word == word, seen
-    assert "HIP error: invalid device" in seen.why
 
 
 SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"

@@ -12,7 +12,7 @@ import pytest
 from flows.decisions.bootstrap.components import component_proofs, removal_order
 from profiles.bootstrap.components import InlineSource, ManifestsSource
 from profiles.bootstrap.inventory import Mirror
-from profiles.errors import Unavailable
+from profiles.errors import ProfileError, Unavailable
 from tasks.bootstrap.components import (
     ComponentsSite,
     bring_components,
@@ -20,6 +20,7 @@ from tasks.bootstrap.components import (
     forget_installer,
     look_components,
     remove_components,
+    source_objects,
 )
 from tasks.cluster import Cluster, Manifest, Seen
 from tasks.kubernetes.any_object import AnyObject
@@ -208,6 +209,47 @@ def test_what_holds_as_it_is_wanted_is_only_asked_again(tmp_path: Path) -> None:
     [workflow] = seam.workflows.values()
     assert not [one for one in workflow["spec"]["templates"] if one["name"].startswith("put-")]
     assert "/api/v1/namespaces/made/configmaps/made" not in api.objects, "nothing was applied"
+
+
+@pytest.mark.parametrize(("word", "again"), [("fail", True), ("unknown", False), ("pass", False)])
+def test_what_was_seen_not_to_serve_is_applied_again(tmp_path: Path, word: str, again: bool) -> None:
+    api, seam = made_api(), Seam(served)
+    site = site_of(tmp_path, api, seam)
+    for one in site.chosen:
+        report = to_json(ServingReport(one.name, word, "seen", 5.0, one.wanted))
+        data = {"version": one.profile.version, "wanted": one.wanted, "report": report}
+        metadata = {"name": note_name(one.name), "labels": {labels.COMPONENT: one.name}}
+        api.objects[f"{NOTES}{note_name(one.name)}"] = {"metadata": metadata, "data": data}
+    assert bring(site) == {}
+    [workflow] = seam.workflows.values()
+    installs = [one["name"] for one in workflow["spec"]["templates"] if one["name"].startswith("put-")]
+    assert bool(installs) is again
+    assert ("/api/v1/namespaces/made/configmaps/made" in api.objects) is again
+
+
+@pytest.mark.parametrize("data", [b"{", b"[1]", b"{}", b'{"items": 3}', b"\xff"])
+def test_a_list_that_is_none_is_told_by_its_name(tmp_path: Path, data: bytes) -> None:
+    site = site_of(tmp_path, made_api(), Seam(served))
+    (tmp_path / "list.json").write_bytes(data)
+    [one] = [replace(one, sha256=hashlib.sha256(data).hexdigest()) for one in site.chosen if one.name == "kueue"]
+    with pytest.raises(ProfileError, match=r"list\.json") as refused:
+        source_objects(site, one)
+    assert refused.value.field == "components.kueue.source.path"
+
+
+@pytest.mark.parametrize("text", ["", "no certificate", None])
+def test_an_authority_that_is_none_is_told_by_its_field(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "ca.pem"
+    if text is not None:
+        path.write_text(text)
+    site = site_of(tmp_path, made_api(), Seam(served))
+    bootstrap = site.profile.bootstrap
+    assert bootstrap is not None
+    mirror = bootstrap.mirror.model_copy(update={"ca_file": str(path)})
+    profile = site.profile.model_copy(update={"bootstrap": bootstrap.model_copy(update={"mirror": mirror})})
+    with pytest.raises(ProfileError) as refused:
+        _ = replace(site, profile=profile).authority
+    assert refused.value.field == "bootstrap.mirror.ca_file"
 
 
 def test_another_list_in_the_mirror_stops_it_before_anything_is_applied(tmp_path: Path) -> None:

@@ -142,6 +142,62 @@ def test_programs_come_from_the_mirror_or_from_here_and_must_be_there(tmp_path: 
         common_variables(kubeadm_cluster(mirror={}), RELEASE, check=False)
 
 
+def test_only_what_is_containerd_s_begins_it_anew() -> None:
+    files: Any = {name: {"path": name, "sha256": "a" * 64} for name in ("kubeadm", "kubelet", "kubectl", "runc")}
+    files |= {name: {"path": name, "sha256": "b" * 64, "unpack": True} for name in ("containerd", "cni-plugins")}
+    told: Any = host_variables(CLUSTER, release(files=files), "c1")
+    causes = {unit["name"]: unit["of"] for unit in told["primus_units"]}
+    assert sorted(causes["containerd.service"]) == [
+        "/etc/containerd/config.toml",
+        "/etc/systemd/system/containerd.service",
+        "/etc/systemd/system/containerd.service.d/50-primus-flows.conf",
+        "/usr/local (containerd)",
+    ]
+
+
+def test_what_has_changed_is_kept_until_units_were_begun_anew() -> None:
+    told: Any = host_variables(CLUSTER, RELEASE, "c1")
+    common = common_variables(CLUSTER, RELEASE, check=False)
+    assert {told["primus_settings"]["pending"], told["primus_programs"]["pending"]} == {common["primus_pending"]}
+    for file in ("hosts.yaml", "upgrade.yaml"):
+        names = [task["name"] for name, task in tasks() if name == file]
+        forgotten = names.index("changes that nothing waits for any more")
+        assert names[forgotten - 2 : forgotten] == ["units", "kubelet"], file
+        assert max(names.index("settings"), names.index("programs")) < names.index("what has changed") < forgotten
+
+
+def test_a_leave_that_was_killed_after_its_files_were_gone_comes_to_its_end() -> None:
+    told: Any = host_variables(CLUSTER, RELEASE, "w1")
+    [reset] = [task["ansible.builtin.command"] for _, task in tasks() if task["name"] == "kubeadm reset"]
+    assert reset["removes"] in told["primus_own"]
+
+
+def test_dns_is_told_of_unproven_nodes_by_each_play_that_brings_some() -> None:
+    """A play that was killed before is made good by the next one, and DNS that cannot be told fails it."""
+    assert "dns.yaml" in {task.get("ansible.builtin.include_tasks") for file, task in tasks() if file == "network.yaml"}
+    for play in ("control-plane.yaml", "join.yaml"):
+        last = yaml.safe_load((kubeadm.PLAYS / play).read_text())[-1]
+        assert last["ansible.builtin.import_playbook"] == "network.yaml"
+    failing = [task["failed_when"] for file, task in tasks() if file == "dns.yaml" and "failed_when" in task]
+    assert failing == ["dns.rc != 0 and not primus_check"]
+
+
+def test_certificates_are_taken_back_though_there_never_was_a_token() -> None:
+    [task] = [task for _, task in tasks() if task["name"] == "certificates, taken back"]
+    assert (task["when"], "check_mode" in task) == ("primus_controls", False)
+
+
+def test_a_member_that_never_began_is_named_by_its_host_s_address() -> None:
+    assert common_variables(CLUSTER, RELEASE, check=False)["primus_peers"] == {
+        "c1": "192.0.2.11",
+        "c2": "192.0.2.12",
+        "c3": "192.0.2.13",
+    }
+    removing = [task["ansible.builtin.command"]["argv"] for _, task in tasks() if "member of etcd" in task["name"]]
+    assert len(removing) == 2
+    assert all("primus_peers[" in argv for argv in removing)
+
+
 def tasks() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every task of every play, with the file that it stands in."""
 

@@ -12,11 +12,11 @@ from tasks.bootstrap.kubespray_events import (
     PlayEnded,
     Recap,
     TaskFailed,
-    masked,
     place_of,
     said_of,
     secrets_in,
 )
+from tasks.ssh.masking import masked
 
 
 def _event(number: int, kind: str, **data: Any) -> dict[str, Any]:
@@ -74,6 +74,14 @@ def test_secrets_are_masked_by_value_wherever_they_stand() -> None:
         secrets=secrets,
     )
     assert (failed.task, failed.message) == ("Log in with ***", "bad ***")
+
+
+def test_a_secret_of_several_lines_is_masked_however_they_are_broken() -> None:
+    secret = "-----BEGIN KEY-----\nabc+d\nefg\n-----END KEY-----\n"
+    for said in (secret, " ".join(secret.split()), secret.replace("\n", "\\n"), secret.replace("\n", "\r\n")):
+        assert masked(f"it is {said}", (secret,)).startswith("it is ***")
+        assert "efg" not in masked(f"it is {said}", (secret,))
+    assert masked("unharmed", ("", " ")) == "unharmed"
 
 
 def test_what_kubeadm_hands_out_is_masked() -> None:

@@ -11,6 +11,7 @@ from profiles.errors import ProfileError
 from tasks.bootstrap import look
 from tasks.ssh.looking import Pairing, Question, Tell
 from tests.support.builders.host_sights import profile
+from workflows.model.host_facts import Unread
 from workflows.model.host_sight import HostSight
 from workflows.programs.hosts.options import Options
 
@@ -61,6 +62,15 @@ def test_a_shallow_look_writes_nothing_and_fetches_nothing(asked: Asked) -> None
     [(questions, _, pairing)] = asked
     assert (list(seen.hosts), seen.pairs, pairing) == (["c1", "w2"], False, None)
     assert {(one.options.fsync, one.options.fetch) for one in questions} == {("", ())}
+
+
+def test_ways_that_should_be_tried_and_are_not_are_unknown(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = look.look_at_hosts(profile(), ("w2",))
+    monkeypatch.setattr(look, "MOST_PAIRED", 6)
+    many = look.look_at_hosts(profile())
+    assert [pairing for _, _, pairing in asked] == [None, None]
+    assert alone.pairs == Unread("nobody tried: no other host was looked at")
+    assert many.pairs == Unread("nobody tried: 7 hosts were looked at, and no more than 6 stay connected")
 
 
 def test_what_cannot_be_used_is_refused_before_anybody_is_asked(asked: Asked) -> None:

@@ -87,6 +87,39 @@ def test_a_file_whose_digest_only_the_list_says_is_mended_too(tmp_path: Path) ->
     assert fill(folder, [item], hand) == {"x": "copied"}
 
 
+def test_other_bytes_than_the_list_says_are_not_taken(tmp_path: Path) -> None:
+    hand, folder, item = tmp_path / "hand", tmp_path / "mirror", MirrorItem("file", "x")
+    hand.mkdir()
+    (hand / "x").write_bytes(DATA)
+    assert fill(folder, [item], hand) == {"x": "copied"}
+    (folder / "x").write_bytes(b"bitten")
+    (hand / "x").write_bytes(b"another program")
+    assert fill(folder, [item], hand) == {"x": "missing"}
+    assert sums_of((folder / SUMS).read_text()) == {"x": DIGEST}
+
+
+def test_a_list_that_is_no_text_is_told_by_its_place(tmp_path: Path) -> None:
+    (tmp_path / SUMS).write_bytes(b"\xff\xfe")
+    with pytest.raises(ProfileError, match=r"SHA256SUMS: is no text in UTF-8"):
+        said_digests(Mirror(files_folder=str(tmp_path)))
+    with pytest.raises(ProfileError, match="UTF-8"):
+        fill(tmp_path, [FILE])
+    with serving(lambda asked: (200, {}, b"\xff\xfe")) as url, pytest.raises(ProfileError, match="UTF-8"):
+        said_digests(Mirror(files_url=url))
+
+
+@pytest.mark.parametrize("text", ["", "no certificate", None])
+def test_an_authority_that_is_none_is_told_by_its_field(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "ca.pem"
+    if text is not None:
+        path.write_text(text)
+    mirror = Mirror(files_url="https://mirror.example.org", ca_file=str(path))
+    for asks in (lambda: said_digests(mirror), lambda: check_mirror(mirror, [FILE])):
+        with pytest.raises(ProfileError) as refused:
+            asks()
+        assert refused.value.field == "bootstrap.mirror.ca_file"
+
+
 def test_fill_says_where_it_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ProfileError, match="cannot be written"):

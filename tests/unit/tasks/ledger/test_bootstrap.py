@@ -72,14 +72,4 @@ def test_who_lost_the_lease_writes_nothing(ledger: Ledger) -> None:
         ledger.begin_steps("made", [ONE], old, 201.0, since=200.0)
     with pytest.raises(Fenced):
         ledger.end_steps("made", [ONE], {ONE.id: GOOD}, old, 201.0)
-    with pytest.raises(Fenced):
-        ledger.forget_steps("made", ["n1"], old, "it left")
     assert ledger.bootstrap_steps("made") == {}
-
-
-def test_a_host_that_left_is_forgotten_and_the_history_says_so(ledger: Ledger) -> None:
-    fencing = builder(ledger)
-    ledger.end_steps("made", [ONE, TWO], {ONE.id: GOOD, TWO.id: GOOD}, fencing, 101.0)
-    ledger.forget_steps("made", ["n1", "n9"], fencing, "it left")
-    assert list(ledger.bootstrap_steps("made")) == ["hosts/n2"]
-    assert [(line.subject, line.why) for line in ledger.history()][-1] == ("n1", "it left")

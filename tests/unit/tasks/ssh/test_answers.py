@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.admission import BareMetal
-from tasks.ssh.ansible import SAID_CHARACTERS, TaskEnd, event_of, short
+from tasks.ssh.ansible import TaskEnd, event_of
+from tasks.ssh.failures import SAID_CHARACTERS, short
 from tasks.ssh.probe import HostResults, report_of
 from tests.support.builders.damaged import damaged, reaches
 from tests.support.cases.rows import rows

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -61,11 +63,73 @@ def test_what_a_shell_could_read_is_refused(host: dict[str, Any], field: str, ss
 
 
 @rows("tasks/connections")
-def test_each_failure_has_a_name_and_says_what_to_do(said: str, code: int, kind: LookFailure, why: str) -> None:
+def test_each_failure_has_a_name_and_says_what_to_do(
+    said: str, kind: LookFailure, why: str, code: int | None = None
+) -> None:
     found, sentence = failure_of(WAY, said, code)
     assert found is kind
     assert why in sentence
     assert "\x1b" not in sentence
+
+
+def test_no_program_goes_along_that_tells_no_facts() -> None:
+    told = zlib.decompress(program().partition(b"\n")[2])
+    assert b"workflows.programs.hosts.main" in told
+    assert not {name for name in ("plane", "put") if f"'workflows.programs.hosts.{name}'".encode() in told}
+
+
+class Counted:
+    """Connections of which the most that are open at once are known."""
+
+    open_now = most = 0
+
+    def __init__(self, to: Target) -> None:
+        self._is_open = False
+
+    async def open(self) -> None:
+        self._is_open = True
+        Counted.open_now += 1
+        Counted.most = max(Counted.most, Counted.open_now)
+
+    async def clock(self) -> ClockBounds:
+        await asyncio.sleep(0)
+        return ClockBounds(0.0, 0.0)
+
+    async def facts(self, options: str, seconds: float) -> str:
+        await asyncio.sleep(0)
+        return '{"items": {}}'
+
+    async def listen(self, told: Any, seconds: float) -> dict[str, Any]:
+        return {"listening": [], "udp": 1}
+
+    async def go(self, told: Any, seconds: float) -> dict[str, Any]:
+        return {"peers": {}}
+
+    async def close(self) -> None:
+        Counted.open_now -= self._is_open
+        self._is_open = False
+
+
+@pytest.mark.parametrize(("pairing", "most"), [(None, 4), (Pairing(lambda source, target: ()), 40)])
+def test_no_more_hosts_are_connected_than_log_in_at_once_but_where_they_try_each_other(
+    monkeypatch: pytest.MonkeyPatch, pairing: Pairing | None, most: int
+) -> None:
+    monkeypatch.setattr("tasks.ssh.looking.Conversation", Counted)
+    monkeypatch.setattr(Counted, "most", 0)
+    questions = [Question(local(f"n{number}", "true"), Options(), "127.0.0.1", ()) for number in range(40)]
+    found = looked(*questions, pairing=pairing)
+    assert [one.failure for one in found.values()] == [None] * 40
+    assert (Counted.most, Counted.open_now) == (most, 0)
+
+
+def test_a_look_takes_as_many_descriptors_as_the_system_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+        looked()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 256
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_the_program_needs_nothing_of_the_host_but_python() -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from profiles.bootstrap.inventory import ClusterHost, Ssh
 from profiles.vocabulary import VerdictWord
+from tasks.ssh.failures import SAID_CHARACTERS
 from tasks.ssh.plays import HostEnd, Play, PlayEvent, PlayHost, innermost, play_inventory, run_play
 from tests.support.cases.rows import rows
 
@@ -61,7 +62,7 @@ def told_by(
     monkeypatch.setattr("tasks.ssh.plays.ansible", stand_in)
     monkeypatch.setattr("tasks.ssh.plays.missing_program", lambda: "")
     seen: list[PlayEvent] = []
-    ends = run_play(play(*names, secrets=(SECRET,)), seen.append, logs)
+    ends = run_play(play(*names), seen.append, logs)
     return ends, seen
 
 
@@ -89,6 +90,29 @@ def test_one_host_s_failure_is_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "failed      join: token *** is refused" in (tmp_path / "n2.log").read_text()
 
 
+def test_no_part_of_a_token_is_left_where_words_are_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    key, digest = "ab" * 32, "12" * 32
+    for room in range(SAID_CHARACTERS - len(SECRET) - 4, SAID_CHARACTERS + 2):
+        said = f"--certificate-key {key} {SECRET} {'x' * room}"
+        lines = [event("runner_on_failed", msg=said), account([], ["h0"])]
+        ends, seen = told_by(monkeypatch, *lines, logs=tmp_path)
+        shown = ends["n1"].why + seen[0].said
+        assert not any(SECRET[-many:] in shown for many in range(4, len(SECRET) + 1)), room
+    kept = event("runner_on_ok", stdout=f"kubeadm join --token {SECRET} --discovery-token-ca-cert-hash sha256:{digest}")
+    ends, _ = told_by(monkeypatch, kept, account(["h0"]), logs=tmp_path)
+    assert ends["n1"].told["join"] == f"kubeadm join --token *** --discovery-token-ca-cert-hash sha256:{digest}"
+    log = (tmp_path / "n1.log").read_text()
+    assert SECRET not in log
+    assert key not in log
+    ends, _ = told_by(monkeypatch, f"{SECRET} {'x' * (SAID_CHARACTERS - 8)}", code=4)
+    assert "cdef" not in ends["n1"].why
+
+
+def test_no_words_of_a_host_act_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, seen = told_by(monkeypatch, event("runner_on_failed", msg="a\x1b[2Jb\x1b[31mc"), account([], ["h0"]))
+    assert (ends["n1"].why, seen[0].said) == ("join: a\ufffd[2Jbc", "a\ufffd[2Jbc")
+
+
 def test_a_failure_that_is_ignored_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     line = json.loads(event("runner_on_failed", msg="no"))
     line["event_data"]["ignore_errors"] = True
@@ -108,14 +132,15 @@ def test_the_innermost_words_are_told(result: dict[str, Any], said: str) -> None
 
 
 def test_nothing_of_a_profile_is_a_template_and_digits_stay_text() -> None:
-    host = PlayHost(
-        "n1", ClusterHost(address="192.0.2.1", user="ops", jump="j@gate:2222"), {"a": "{{ b }}", "c": ["1"]}
-    )
+    reached = ClusterHost(address="192.0.2.1", user="ops", jump="gate:2222", private_key_file="/keys/100%")
+    host = PlayHost("n1", reached, {"a": "{{ b }}", "c": ["1"]})
     text = play_inventory(Play(PLAYS / "look.yaml", {"targets": (host,)}, Ssh(), {"v": "1.10"}), {"n1": "h0"})
     assert '!unsafe "{{ b }}"' in text
     plain = yaml.safe_load(text.replace("!unsafe ", ""))["all"]
     own = plain["children"]["targets"]["hosts"]["h0"]
     assert (plain["vars"]["v"], own["c"], own["ansible_become"]) == ("1.10", ["1"], True)
     assert "ProxyCommand=" in own["ansible_ssh_common_args"]
-    assert "-p 2222 " in own["ansible_ssh_common_args"]
+    assert "-p 2222 -l ops -W [%h]:%p -- gate" in own["ansible_ssh_common_args"]
+    assert "-i /keys/100%% " in own["ansible_ssh_common_args"]
+    assert own["ansible_ssh_private_key_file"] == "/keys/100%"
     assert own["ansible_ssh_common_args"].count("StrictHostKeyChecking=yes") == 2, "the gate's key is compared, too"

@@ -10,7 +10,13 @@ import pytest
 from flows.decisions.bootstrap.components import removal_order
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.support.builders.components import BUILT_IN, FILES, REGISTRY, plan_of, shelf, whole_plan
-from workflows.bootstrap.components import ComponentsPlan, components_workflow, deadline_seconds, installer
+from workflows.bootstrap.components import (
+    INSTALL_SECONDS,
+    ComponentsPlan,
+    components_workflow,
+    deadline_seconds,
+    installer,
+)
 from workflows.bootstrap.removal import Leaving, RemovalPlan, removal_workflow
 from workflows.lint.lint import lint
 from workflows.model.components import NAMESPACE
@@ -35,11 +41,11 @@ def template_of(manifest: dict[str, Any], step: str) -> dict[str, Any]:
     return templates[name]
 
 
-def removal(*names: str) -> RemovalPlan:
+def removal(*names: str, with_data: bool = True) -> RemovalPlan:
     plan = plan_of(*names)
     chosen = {one.name: one for one in plan.chosen}
-    order = removal_order(list(names), shelf(), with_data=True)
-    leaving = tuple(Leaving(chosen[one.profile.name], one.namespace) for one in order)
+    order = removal_order(list(names), shelf(), with_data=with_data)
+    leaving = tuple(Leaving(chosen[one.profile.name], one.namespace, not one.keeps) for one in order)
     return RemovalPlan(plan.cluster, leaving, 1, BUILT_IN)
 
 
@@ -144,6 +150,40 @@ def test_the_installer_has_a_place_an_account_and_the_right() -> None:
     assert WHOLE["spec"]["serviceAccountName"] == installer()[1]["metadata"]["name"]
 
 
+@pytest.mark.parametrize("with_data", [False, True])
+def test_what_holds_data_goes_only_where_that_is_asked_for(with_data: bool) -> None:
+    manifest = removal_workflow(removal("registry", "local-folder", "metrics-server", with_data=with_data))
+    by_name = {template["name"]: template for template in manifest["spec"]["templates"]}
+    [steps] = [template["steps"] for template in manifest["spec"]["templates"] if "steps" in template]
+    for name in ("registry", "local-folder"):
+        [template] = [step["template"] for [step] in steps if step["name"] == f"remove-{name}"]
+        told = flags.from_argv(install.Options, by_name[template]["container"]["command"][2:])
+        assert told.data is with_data
+
+
+def test_whatever_makes_a_volume_says_that_it_holds_data() -> None:
+    for one in shelf().values():
+        text = json.dumps(one.source.model_dump(mode="json"))
+        if '"PersistentVolume' in text or "volumeClaimTemplates" in text:
+            assert one.removal.data, one.name
+
+
+def test_helm_may_end_what_it_began() -> None:
+    removing = removal_workflow(removal("cert-manager"))
+    helms = [one for one in WHOLE["spec"]["templates"] + removing["spec"]["templates"] if "initContainers" in one]
+    assert len(helms) > 5
+    for template in helms:
+        assert template["activeDeadlineSeconds"] > 2 * INSTALL_SECONDS, "a release is taken back in as long again"
+        assert template["retryStrategy"] == {"limit": 2, "retryPolicy": "OnError"}
+    for manifest in (WHOLE, removing):
+        steps = [one["activeDeadlineSeconds"] for one in manifest["spec"]["templates"] if "container" in one]
+        assert manifest["spec"]["activeDeadlineSeconds"] >= max(steps)
+    fetch = template_of(WHOLE, "install-cert-manager")["initContainers"][0]["command"][2:]
+    assert flags.from_argv(install.Options, fetch).namespace == "cert-manager", "where helm keeps the release"
+    one, two = plan_of("cert-manager"), plan_of("registry")
+    assert deadline_seconds(one) - deadline_seconds(two) >= INSTALL_SECONDS, "the whole has time for that too"
+
+
 def test_components_go_before_what_they_need_each_whole() -> None:
     manifest = removal_workflow(removal("victoria-metrics", "alertmanager", "vmalert", "cert-manager"))
     [steps] = [template["steps"] for template in manifest["spec"]["templates"] if "steps" in template]
@@ -156,6 +196,7 @@ def test_components_go_before_what_they_need_each_whole() -> None:
     assert "certificates.cert-manager.io" in before.resource
     assert release["container"]["command"][:2] == ["helm", "uninstall"]
     after = flags.from_argv(install.Options, end["container"]["command"][2:])
+    assert after.notes_in == NAMESPACE
     assert (after.remove_namespace, after.forget) == ("cert-manager", True)
     assert "certificates.cert-manager.io" in after.crd
     with pytest.raises(ValueError, match="at least one component"):

@@ -3,12 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.cluster import ClusterProfile
 from profiles.errors import Refused
 from profiles.loading import load
-from workflows.bootstrap import kubespray
+from tests.support.builders.kubeadm_cluster import kubeadm_cluster
+from workflows.bootstrap import kubeadm_documents, kubespray
 from workflows.bootstrap.kubespray import KubesprayPlaybook
 
 HOSTS = {
@@ -54,6 +56,19 @@ def _cluster(change: dict[str, Any]) -> ClusterProfile:
     example = load.load_cluster("bootstrap-example")
     assert example.bootstrap is not None
     return example.model_copy(update={"bootstrap": example.bootstrap.model_copy(update=change)})
+
+
+def test_nodes_get_the_labels_and_taints_that_the_other_engine_gives_them() -> None:
+    engine = {"kind": "kubespray", "version": "1.36.3", "environment": "/opt/k"}
+    source = {"archive": "/k.tar", "sha256": "a" * 64}
+    cluster = kubeadm_cluster(engine={**engine, "source": source})
+    inventory = yaml.safe_load(kubespray.kubespray_files(cluster, start_up_taint="a=b:NoSchedule")[kubespray.INVENTORY])
+    hosts = inventory["all"]["hosts"]
+    for name in HOSTS:
+        assert hosts[name]["node_labels"] == kubeadm_documents.node_labels(cluster, name)
+    assert hosts["w2"]["node_labels"]["primus-flows.io/spare"] == "true"
+    assert hosts["w2"]["node_taints"] == ["team=a:NoSchedule", "a=b:NoSchedule"]
+    assert "node_taints" not in hosts["c1"], "Kubespray taints a control plane without work itself"
 
 
 def test_another_engine_gets_no_files() -> None:
