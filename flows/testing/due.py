@@ -14,6 +14,7 @@ from flows.decisions.monitoring.node_conditions import out_of_service
 from flows.decisions.node_tests.grading.admission import Candidate, Occasion, Wishes, due_tests
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.decisions.node_tests.grading.standing import NodeProof, findings_of, released_at
+from flows.decisions.node_tests.joining import depths_to_join
 from flows.testing.nodes import Outcome, Tell
 from flows.testing.proofs import standings_now, suite_of, tests_now, verdict_mark_of
 from flows.testing.prove import Manner, prove
@@ -37,8 +38,10 @@ Happening = tuple[str, Occasion, float]
 
 LOOK_BACK_SECONDS = 2 * 86400.0
 """What happened longer ago and was not tested for since then has been tested for at night."""
-FIELDS: Mapping[Occasion, str] = {occasion: occasion.value.replace("-", "_") for occasion in Occasion}
-"""Names of the occasions in the profile."""
+FIELDS: Mapping[Occasion, str] = {
+    occasion: occasion.value.replace("-", "_") for occasion in Occasion if occasion is not Occasion.START_UP
+}
+"""Names of the occasions in the profile; what nodes with the start-up taint must pass is no wish but the gate."""
 
 LOOK_SECONDS = 60.0
 """Between two looks where no verdict is new: passes run out by the hour."""
@@ -92,7 +95,8 @@ def wishes_of(profile: ClusterProfile) -> Wishes:
     """What the profile wants of each occasion."""
     wanted: Occasions = profile.admission.depths
     depths = {occasion: tuple(Level(depth) for depth in getattr(wanted, field)) for occasion, field in FIELDS.items()}
-    return Wishes(depths, profile.admission.max_testing_share)
+    gate = {Occasion.START_UP: tuple(Level(depth) for depth in depths_to_join(profile.admission))}
+    return Wishes(depths | gate, profile.admission.max_testing_share)
 
 
 def _words(depths: Sequence[Level]) -> tuple[Depth, ...]:
@@ -107,6 +111,8 @@ def _happenings(
     since = world().now() - LOOK_BACK_SECONDS
     found: dict[str, dict[Occasion, float]] = {name: {} for name in nodes}
     events = [*_joined(nodes.values()), *_given_back(profile), *_suspected(since), *_left_by_runs(profile, since)]
+    # Tested until the taint is off, whatever was passed before: only tests of that moment take it away.
+    events += [(name, Occasion.START_UP, world().now()) for name, node in nodes.items() if node.joining]
     if nightly:
         events += [(name, Occasion.NIGHTLY, world().now()) for name in nodes]
     for name, occasion, at in events:
