@@ -40,6 +40,7 @@ def admit_joining(profile: ClusterProfile, names: Collection[str] | None, tell: 
         Conflict, Unavailable, Refused: as `flows.testing.prove.prove` says.
     """
     # Judging stands on numpy: a quarter of a second that only a bootstrap with nodes to test has to wait for.
+    from flows.testing.joining import with_partners  # noqa: PLC0415
     from flows.testing.prove import Manner, prove  # noqa: PLC0415
 
     kinds = {pool.hardware: load_hardware(pool.hardware) for pool in profile.pools}
@@ -47,7 +48,9 @@ def admit_joining(profile: ClusterProfile, names: Collection[str] | None, tell: 
         tested = _ready(profile, kinds, names, tell)
         if not tested:
             return {}
-        prove(profile, suite_of(profile), depths_to_join(profile.admission), tested, tell, Manner(strict=True))
+        suite, depths = suite_of(profile), depths_to_join(profile.admission)
+        pools = with_partners(profile, suite, depths, tested, tell)
+        prove(profile, suite, depths, pools, tell, Manner(strict=True))
         after = joining_nodes()
     return {name: _why(profile, kinds, after[name]) for name in tested if name in after}
 

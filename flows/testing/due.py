@@ -15,12 +15,14 @@ from flows.decisions.node_tests.grading.admission import Candidate, Occasion, Wi
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.decisions.node_tests.grading.standing import NodeProof, findings_of, released_at
 from flows.decisions.node_tests.joining import depths_to_join
+from flows.testing.joining import with_partners
 from flows.testing.nodes import Outcome, Tell
 from flows.testing.proofs import standings_now, suite_of, tests_now, verdict_mark_of
 from flows.testing.prove import Manner, prove
 from flows.watching.nodes import NodeNotice, TellNode
 from profiles.admission import Occasions
 from profiles.checks.catalogue import DEPTHS, Depth
+from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
 from profiles.loading.load import check_admission
 from profiles.vocabulary import FINISHED
@@ -45,6 +47,7 @@ FIELDS: Mapping[Occasion, str] = {
 
 LOOK_SECONDS = 60.0
 """Between two looks where no verdict is new: passes run out by the hour."""
+STRICTLY = Manner(strict=True)
 AT_ONCE = 512
 """Nodes that are written on in one round: of a fleet whose passes run out together the rest waits for the next."""
 
@@ -87,8 +90,23 @@ def prove_due(profile: ClusterProfile, tell: Tell, *, nightly: bool) -> list[Out
     return [
         outcome
         for depths, pools in groups.items()
-        for outcome in prove(profile, suite, _words(depths), pools, tell, Manner(strict=True))
+        for outcome in prove(
+            profile, suite, _words(depths), _beside(profile, suite, depths, pools, nodes, tell), tell, STRICTLY
+        )
     ]
+
+
+def _beside(
+    profile: ClusterProfile,
+    suite: SuiteProfile,
+    depths: Sequence[Level],
+    pools: Mapping[str, str],
+    nodes: Mapping[str, Node],
+    tell: Tell,
+) -> Mapping[str, str]:
+    """The nodes of one test; where one of them joins, with a partner for who would meet nobody."""
+    joins = any(nodes[name].joining for name in pools)
+    return with_partners(profile, suite, depths, pools, tell) if joins else pools
 
 
 def wishes_of(profile: ClusterProfile) -> Wishes:

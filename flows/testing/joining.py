@@ -5,6 +5,7 @@ Whoever tests nodes comes by here: the bootstrap, the timetable, a person with `
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -21,7 +22,11 @@ from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
 from profiles.loading.load import load_hardware
 from profiles.vocabulary import VerdictWord
+from tasks.nodes.holds import users
 from tasks.nodes.marks import admit_nodes
+from tasks.observe.nodes import stream_nodes
+from workflows import labels
+from workflows.model.nodes import Node
 from workflows.node_tests.preflight import node_checks
 
 NAMED = 8
@@ -44,6 +49,36 @@ def wanted_of(profile: ClusterProfile, suite: SuiteProfile, hardware: HardwarePr
 
 def _meets(profile: ClusterProfile, suite: SuiteProfile, hardware: HardwareProfile) -> bool:
     return hardware.name in gangs_of(profile, suite) or hardware.name in pairs_of(profile, suite)
+
+
+def with_partners(
+    profile: ClusterProfile, suite: SuiteProfile, depths: Sequence[str], pools: Mapping[str, str], tell: Tell
+) -> dict[str, str]:
+    """The nodes that are tested (name -> pool), and a proven idle one beside each that would meet nobody.
+
+    A test between nodes says nothing of a single one, and the next host that joins may never come.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    kind_of = {pool.name: pool.hardware for pool in profile.pools}
+    counts = Counter(kind_of[pool] for pool in pools.values())
+    alone = [kind for kind, count in counts.items() if count == 1 and _meets(profile, suite, load_hardware(kind))]
+    if LINKS not in depths or not alone:
+        return dict(pools)
+    used, found = users(profile), dict(pools)
+    proven = [node for node in stream_nodes(profile) if _is_partner(node) and node.name not in {*used, *pools}]
+    for kind in alone:
+        partner = next((node for node in proven if kind_of[node.pool] == kind), None)
+        if partner is not None:
+            tell(f"{partner.name} is measured with beside it: it is proven and idle")
+            found[partner.name] = partner.pool
+    return found
+
+
+def _is_partner(node: Node) -> bool:
+    fit = node.ready and node.verdict == VerdictWord.PASS and not node.cordoned and not node.leaving
+    return bool(fit) and not any(taint.key.startswith(labels.PREFIX) for taint in node.taints)
 
 
 def admit(
