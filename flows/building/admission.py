@@ -21,8 +21,8 @@ from tasks.cluster import Manifest, using
 from tasks.clusters import open_cluster
 from tasks.context import world
 from tasks.observe.nodes import joining_nodes
-from workflows.model.joining import fit, pool_of
 from workflows.model.manifest import part
+from workflows.model.nodes import fit, pool_of
 
 SHOWN = 6
 

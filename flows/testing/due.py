@@ -7,11 +7,11 @@ are freed, failures go to the brake, and a pass that has run out is removed from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flows.decisions.monitoring.node_conditions import out_of_service
-from flows.decisions.node_tests.grading.admission import Candidate, Occasion, Wishes, due_tests
+from flows.decisions.node_tests.grading.admission import Candidate, NodeTest, Occasion, Wishes, due_tests
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.decisions.node_tests.grading.standing import NodeProof, findings_of, released_at
 from flows.decisions.node_tests.joining import depths_to_join
@@ -83,30 +83,34 @@ def prove_due(profile: ClusterProfile, tell: Tell, *, nightly: bool) -> list[Out
     plan = due_tests(candidates, wishes, {pool.name: pool.nodes for pool in profile.pools})
     for test, why in plan.waiting:
         tell(f"{test.node} is not tested yet ({test.why}): {why}")
-    groups: dict[tuple[Level, ...], dict[str, str]] = {}
-    for test in plan.tests:
-        tell(f"{test.node} is tested: {test.why}")
-        groups.setdefault(test.depths, {})[test.node] = test.pool
+    joins = frozenset(name for name, node in nodes.items() if node.joining)
     return [
         outcome
-        for depths, pools in groups.items()
-        for outcome in prove(
-            profile, suite, _words(depths), _beside(profile, suite, depths, pools, nodes, tell), tell, STRICTLY
-        )
+        for depths, pools in _groups(plan.tests, tell).items()
+        for outcome in _prove(profile, suite, depths, pools, joins, tell)
     ]
 
 
-def _beside(
+def _groups(tests: Iterable[NodeTest], tell: Tell) -> dict[tuple[Level, ...], dict[str, str]]:
+    """Depths -> nodes that are tested at them, with their pool."""
+    found: dict[tuple[Level, ...], dict[str, str]] = {}
+    for test in tests:
+        tell(f"{test.node} is tested: {test.why}")
+        found.setdefault(test.depths, {})[test.node] = test.pool
+    return found
+
+
+def _prove(
     profile: ClusterProfile,
     suite: SuiteProfile,
     depths: Sequence[Level],
     pools: Mapping[str, str],
-    nodes: Mapping[str, Node],
+    joins: Collection[str],
     tell: Tell,
-) -> Mapping[str, str]:
-    """The nodes of one test; where one of them joins, with a partner for who would meet nobody."""
-    joins = any(nodes[name].joining for name in pools)
-    return with_partners(profile, suite, depths, pools, tell) if joins else pools
+) -> list[Outcome]:
+    """One test; where one of the nodes joins (`joins`), with a partner for who would meet nobody."""
+    beside = with_partners(profile, suite, depths, pools, tell) if any(name in joins for name in pools) else pools
+    return prove(profile, suite, _words(depths), beside, tell, STRICTLY)
 
 
 def wishes_of(profile: ClusterProfile) -> Wishes:

@@ -35,8 +35,7 @@ from tasks.nodes.holds import give_nodes_back, hold_nodes
 from tasks.nodes.marks import Marker, tell_nodes
 from tasks.observe.nodes import joining_nodes, stream_nodes, unready
 from tasks.slurm.nodes import act_by_slurm
-from workflows.model.joining import identity_of
-from workflows.model.nodes import watcher_of
+from workflows.model.nodes import identity_of, watcher_of
 from workflows.node_tests.pods import sees_gpus
 from workflows.node_tests.preflight import PREFLIGHT, node_checks
 

@@ -21,8 +21,7 @@ from profiles.errors import Conflict, NotFound, PrimusError, Unavailable
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Cluster, Manifest, current
 from workflows import labels
-from workflows.model.joining import joins, without_startup_taint
-from workflows.model.nodes import Node, NodeFinding, taint_manifest
+from workflows.model.nodes import Node, NodeFinding, joins, taint_manifest, without_startup_taint
 
 TAINT_TRIES = 8
 """Writers of one node's taints are few: the node controller, a cloud's own, people."""

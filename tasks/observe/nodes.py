@@ -9,9 +9,8 @@ from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import PrimusError
 from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster, Manifest, current, each
-from workflows.model.joining import joins, pool_of
 from workflows.model.manifest import part
-from workflows.model.nodes import Node, node_of
+from workflows.model.nodes import Node, joins, node_of, pool_of
 
 
 def pool_node(node: Manifest, profile: ClusterProfile) -> Node | None:

@@ -16,7 +16,7 @@ from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap.kubeadm_documents import inventory_of, pool_of
-from workflows.model import joining
+from workflows.model import nodes as node_objects
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof, StepRecord
 from workflows.model.manifest import Json, part
 
@@ -74,10 +74,10 @@ def admission_proof(
 
 def node_proof(node: Json, hardware: HardwareProfile) -> StepProof:
     """Whether a node takes work. A fault that was seen is told although other things are unknown."""
-    word, why = joining.fit(node, hardware)
-    if not joining.joins(node):
+    word, why = node_objects.fit(node, hardware)
+    if not node_objects.joins(node):
         return StepProof(word, f"{why}, admitted" if word is VerdictWord.PASS else why)
-    said = joining.last_test(node)
+    said = node_objects.last_test(node)
     waits = f"{WAITS} ({said})" if said else WAITS
     return StepProof(VerdictWord.FAIL, waits if word is VerdictWord.PASS else f"{waits}; {why}")
 
@@ -104,12 +104,12 @@ def adopted_proof(
 
 def joining_nodes(nodes: Mapping[str, Json]) -> tuple[str, ...]:
     """Names of nodes with the taint."""
-    return tuple(name for name, node in nodes.items() if joining.joins(node))
+    return tuple(name for name, node in nodes.items() if node_objects.joins(node))
 
 
 def hardware_of(cluster: ClusterProfile, hardware: Mapping[str, HardwareProfile], node: Json) -> HardwareProfile | None:
     """The hardware that a node has by its labels; None: it belongs to no pool of the profile."""
-    pool = joining.pool_of(part(node, "metadata", "labels"), cluster)
+    pool = node_objects.pool_of(part(node, "metadata", "labels"), cluster)
     return None if pool is None else hardware[pool.hardware]
 
 

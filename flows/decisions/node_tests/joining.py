@@ -16,8 +16,8 @@ from profiles.checks.catalogue import DEPTHS
 from profiles.checks.catalogue import Depth as DepthName
 from profiles.hardware import HardwareProfile
 from profiles.vocabulary import VerdictWord
-from workflows.model.joining import fit, identity_of
 from workflows.model.manifest import Json, part, seconds
+from workflows.model.nodes import fit, identity_of
 
 SMOKE: DepthName = "smoke"
 

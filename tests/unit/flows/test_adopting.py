@@ -35,7 +35,7 @@ from workflows import labels
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_sight import HostsSight
-from workflows.model.joining import joins
+from workflows.model.nodes import joins
 from workflows.model.records import Actor, KnownBy, RunRecord
 from workflows.wire import ServingReport
 

@@ -32,7 +32,7 @@ from workflows.bootstrap.control_sight import ControlSight
 from workflows.model.bootstrap import Stage
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_sight import HostsSight
-from workflows.model.joining import joins, without_startup_taint
+from workflows.model.nodes import joins, without_startup_taint
 from workflows.model.records import RunRecord
 from workflows.wire import ServingReport
 

@@ -25,8 +25,7 @@ from tasks.observe.reflector import Bell, NodeWatch
 from tests.support.faults.node_faults import entry, inject, local, quarantined
 from tests.support.running.waiting import patience
 from workflows import labels as workflows_labels
-from workflows.model.joining import pool_of
-from workflows.model.nodes import MESSAGE_CHARACTERS, Node, NodeFinding, taint_manifest
+from workflows.model.nodes import MESSAGE_CHARACTERS, Node, NodeFinding, pool_of, taint_manifest
 
 FINDING = NodeFinding("node-1", "cpu", "KernelDeadlock", VerdictWord.FAIL, FaultClass.NODE_LOST, "it hangs", 5.0)
 NOW = 1_795_324_560.0
