@@ -59,6 +59,7 @@ def judged(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepPro
         found |= kubeadm_proofs(plan, wanted.cluster, wanted.release, seen.facts, seen.cluster, wanted.authority)
     if Stage.COMPONENTS in stages:
         found |= _components(wanted, seen)
+    found |= _admissions(wanted, plan, seen)
     for step in plan:
         if (proof := _of_cluster(wanted, step, seen)) is not None:
             found[step.id] = proof
@@ -68,8 +69,6 @@ def judged(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepPro
 def _of_cluster(wanted: Wanted, step: Step, seen: BuildingSight) -> StepProof | None:
     """The proof of a step that every engine's cluster is asked about alike; None: of another one."""
     match step.stage:
-        case Stage.ADMISSION:
-            return _admission(wanted, step, seen)
         case Stage.PROOF:
             return run_proof(seen)
         case Stage.UPGRADE:
@@ -117,11 +116,18 @@ def _components(wanted: Wanted, seen: BuildingSight) -> dict[str, StepProof]:
     return component_proofs(wanted.chosen, seen.components, wanted.since)
 
 
-def _admission(wanted: Wanted, step: Step, seen: BuildingSight) -> StepProof:
-    nodes, why = seen.cluster.nodes, untold(seen.cluster)
-    if step.subject == CLUSTER:
-        return adopted_proof(wanted.cluster, wanted.hardware, nodes, why)
-    return admission_proof(wanted.cluster, wanted.hardware, step.subject, nodes, why)
+def _admissions(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> dict[str, StepProof]:
+    """Of all hosts that are admitted: their nodes are laid out by name once."""
+    steps = [step for step in plan if step.stage is Stage.ADMISSION]
+    if not steps:
+        return {}
+    cluster, hardware, nodes, why = wanted.cluster, wanted.hardware, seen.cluster.nodes, untold(seen.cluster)
+    return {
+        step.id: adopted_proof(cluster, hardware, nodes, why)
+        if step.subject == CLUSTER
+        else admission_proof(cluster, hardware, step.subject, nodes, why)
+        for step in steps
+    }
 
 
 def run_proof(seen: BuildingSight) -> StepProof:
