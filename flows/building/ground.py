@@ -19,7 +19,8 @@ from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
-from profiles.loading.load import load_hardware, load_release, load_shelf
+from profiles.loading.load import load_hardware, load_release, load_run, load_shelf, resolve
+from profiles.run import RunProfile
 from tasks.bootstrap.kubeadm_variables import authority_of
 from tasks.bootstrap.mirror import said_digests
 from tasks.context import world
@@ -71,6 +72,7 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
         version=request.version,
         dead=request.dead,
         with_data=request.with_data,
+        run=run_of(profile),
     )
     refuse_other_version(wanted, request)
     logs = here.settings.home / "logs" / "bootstrap" / profile.name
@@ -79,6 +81,25 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
     kind = AdoptedCluster if release is None else KubeadmHosts
     site = kind(wanted, logs, proof, request.cluster or here.settings.cluster, load_shelf())
     return Ground(request, wanted, plan, subjects_of(wanted, request, records), site)
+
+
+def run_of(profile: ClusterProfile) -> RunProfile | None:
+    """The run that proves the cluster; None: none is asked for.
+
+    Raises:
+        ProfileError: there is no such profile, or it does not fit the cluster: told before a host is touched.
+    """
+    section = profile.bootstrap
+    if section is None or not section.install_components or not section.proof_run:
+        return None
+    try:
+        found = load_run(section.proof_run)
+        resolve(found, profile)
+    except ProfileError as error:
+        raise ProfileError(
+            "bootstrap.proof_run", f"run {section.proof_run} cannot prove the cluster: {error}"
+        ) from error
+    return found
 
 
 def asks_mirror(bootstrap: Bootstrap, release: ReleaseProfile | None, request: BootstrapRequest) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flows.building.components import rendered_components, wanted_components
+from flows.building.ground import run_of
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.plans import plan_of
 from profiles.bootstrap.engines import Kubeadm, Kubespray
@@ -32,7 +33,7 @@ def rendered_bootstrap(profile: ClusterProfile) -> list[Document]:
         hardware = {pool.hardware: load_hardware(pool.hardware) for pool in profile.pools}
         authority = authority_of(profile.bootstrap.mirror)
         release = load_release(engine.release) if isinstance(engine, Kubeadm) else None
-        wanted = Wanted(profile, release, hardware, chosen, authority=authority)
+        wanted = Wanted(profile, release, hardware, chosen, authority=authority, run=run_of(profile))
         for step in plan_of(wanted, BootstrapRequest(cluster=profile.name, verb="check"), {}):
             said: Document = {"step": step.id, "does": step.summary, "wanted": step.wanted, "after": list(step.after)}
             steps.append(said | ({"alone": True} if step.alone else {}))

@@ -12,6 +12,7 @@ from flows.decisions.bootstrap.proofs import kubeadm_proofs
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
+from profiles.run import RunProfile
 from profiles.vocabulary import FINISHED, RunState, VerdictWord
 from workflows import labels
 from workflows.bootstrap.building import BuildingSight
@@ -48,6 +49,8 @@ class Wanted:
     """Hosts that leave are not asked."""
     with_data: bool = False
     """Components that go take their data along."""
+    run: RunProfile | None = None
+    """What is trained at the end; None: nothing."""
 
 
 def judged(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepProofs:

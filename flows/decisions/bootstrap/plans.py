@@ -17,11 +17,15 @@ from profiles.bootstrap.engines import Adopt
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
+from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
+from profiles.run import RunProfile
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepRecord
 from workflows.model.components import InstalledComponent
 
 SHOWN = 6
+UNTOLD = {"bootstrap", "description", "context", "kubeconfig"}
+"""Of a cluster profile: what no run trains by. All else is part of the proof: with another one it is another proof."""
 
 
 def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[Step, ...]:
@@ -139,15 +143,17 @@ def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, S
     made = tuple(step.id for step in steps if adopted or step.stage is not Stage.PRECHECKS)
     parts = component_steps(wanted.chosen, made)
     whole = [*steps, *parts]
-    run = section(wanted).proof_run
-    trains = f"run {run} trains to its end"
-    last = Step(Stage.PROOF, CLUSTER, fingerprint_of(whole, run), trains, tuple(step.id for step in (*parts, *steps)))
-    return [*whole, *([last] if run else [])]
+    if wanted.run is None:
+        return whole
+    trains = f"run {wanted.run.name} trains to its end"
+    behind = tuple(step.id for step in (*parts, *steps))
+    return [*whole, Step(Stage.PROOF, CLUSTER, fingerprint_of(whole, wanted.run, wanted.cluster), trains, behind)]
 
 
-def fingerprint_of(steps: Collection[Step], run: str) -> str:
-    """Of everything that a proof proves: steps in any order, and the run that trains."""
-    text = "\n".join([run, *sorted(f"{step.id} {step.wanted}" for step in steps)])
+def fingerprint_of(steps: Collection[Step], run: RunProfile, cluster: ClusterProfile) -> str:
+    """Of everything that a proof proves: steps in any order, the run that trains, and what a cluster tells runs."""
+    told = cluster.model_dump_json(exclude=UNTOLD)
+    text = "\n".join([run.model_dump_json(), told, *sorted(f"{step.id} {step.wanted}" for step in steps)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

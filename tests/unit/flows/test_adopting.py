@@ -293,6 +293,30 @@ def test_nodes_come_and_go_by_the_clusters_own_means(made: MadeCluster, fields: 
         carried(adopting(n9={"address": "192.0.2.9"}), **fields)
 
 
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [({"run_as_user": 0}, True), ({"description": "Another one."}, False), ({"context": "other"}, False)],
+)
+@pytest.mark.usefixtures("made")
+def test_what_runs_train_by_is_proven_anew(changes: Json, again: bool) -> None:
+    first = ground.ground_of(adopting(), BootstrapRequest(cluster="made")).plan[-1]
+    other = ground.ground_of(adopting().model_copy(update=changes), BootstrapRequest(cluster="made")).plan[-1]
+    assert (first.id, other.id) == ("proof/cluster", "proof/cluster")
+    assert (first.wanted != other.wanted) is again
+
+
+def test_a_run_that_cannot_prove_the_cluster_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
+    found = adopting()
+    assert found.bootstrap is not None
+    for name, says in (("nobody", "nobody"), ("demo-gpus", "demo-gpus")):
+        section = found.bootstrap.model_copy(update={"proof_run": name})
+        pools = tuple(pool for pool in found.pools if pool.hardware == "cpu")
+        profile = found.model_copy(update={"bootstrap": section, "pools": pools})
+        with pytest.raises(ProfileError, match=f"bootstrap.proof_run.*{says}"):
+            carried(profile)
+    assert (made.components, made.trained) == ({}, [])
+
+
 def test_kubespray_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
     source = {"archive": "/srv/kubespray.tar", "sha256": "a" * 64}
     engine = Kubespray.model_validate(
