@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from prefect.states import Completed, Failed
 
 from flows.building.ground import Ground, ground_of
 from flows.building.work import BootstrapOutcome, Builder, Result, Shown, directly
+from flows.decisions.bootstrap.admission import waiting_note
 from flows.decisions.bootstrap.changes import why_not_leave, why_not_upgrade
 from flows.decisions.bootstrap.drift import drift_of
 from flows.decisions.bootstrap.judge import checks_of, judged
@@ -41,12 +42,14 @@ from tasks.prefect.automations import asked_by
 from tasks.prefect.run_page import put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.bootstrap.building import BuildingSight
-from workflows.model.bootstrap import Stage, builder_of
+from workflows.model.bootstrap import Stage, Step, builder_of
 from workflows.model.host_facts import Unread
 from workflows.model.manifest import part
 from workflows.model.records import Actor, one_line
 
 SHOWN = 6
+GATED = ("build", "check", "join", "components")
+"""Verbs after which somebody waits for nodes that take work."""
 
 
 @flow(name="bootstrap", flow_run_name="bootstrap {request.verb}", validate_parameters=True)
@@ -105,12 +108,13 @@ def carry_through(
         if request.verb == "uninstall":
             plan = removal_steps({} if isinstance(seen.components, Unread) else seen.components)
         notes = notes_of(ground, seen)
-        first = replace(builder.first(plan, seen), notes=notes)
+        first = replace(builder.first(plan, seen), notes=(*notes, *untested(ground, plan)))
         if request.verb == "check" or request.mode is Mode.OBSERVE or first.word != "done":
             return first
         if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
             return builder.denied(plan, seen, why)
-        return replace(builder.carry_through(plan, seen), notes=notes)
+        ended = builder.carry_through(plan, seen)
+        return replace(ended, notes=(*notes, *untested(ground, plan)))
 
 
 def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome:
@@ -136,6 +140,13 @@ def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): {one.word}: {one.found}: {one.advice}" for one in stopping),
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): passed over: {one.forced}" for one in checks.forced),
     )
+
+
+def untested(ground: Ground, plan: Sequence[Step]) -> tuple[str, ...]:
+    """That nodes keep the start-up taint where nothing here tests them, as they were seen last."""
+    last = ground.site.last
+    nodes = last.cluster.nodes if last is not None and ground.request.verb in GATED else None
+    return waiting_note(ground.site.request_cluster, plan, nodes)
 
 
 def refuse_change(ground: Ground, seen: BuildingSight) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flows.building.admission import admit_joining
 from flows.decisions.bootstrap.components import removal_order
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.plans import section
@@ -21,6 +22,7 @@ from tasks.bootstrap.components import (
     open_components,
     remove_components,
 )
+from tasks.bootstrap.pipelines import bring_pipelines
 from tasks.bootstrap.proof_run import find_proof_run, train_proof
 from tasks.bootstrap.site import Tell
 from tasks.context import world
@@ -28,10 +30,13 @@ from tasks.lease import our_ledger
 from workflows.bootstrap.building import NOT_ASKED, BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.removal import Leaving
-from workflows.model.bootstrap import Stage, Step
+from workflows.model.bootstrap import CLUSTER, Stage, Step
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_facts import Unread
 from workflows.model.host_sight import HostsSight
+
+SHOWN = 4
+"""Nodes that one reason names."""
 
 
 @dataclass
@@ -58,6 +63,8 @@ class ClusterSite(ABC):
                     run, cluster = self.section.proof_run, self.request_cluster
                     why = train_proof(cluster, run, self.proof, tell)
                     return {steps[0].id: why} if why else {}
+                case Stage.ADMISSION:
+                    return self._admit(names, tell)
                 case Stage.COMPONENTS:
                     return bring_components(self._components(), names, tell)
                 case Stage.REMOVAL:
@@ -93,6 +100,16 @@ class ClusterSite(ABC):
         run = find_proof_run(self.proof) if self.proof else None
         self.last = BuildingSight(world().now(), hosts, cluster, installed, run)
         return self.last
+
+    def _admit(self, names: Sequence[str], tell: Tell) -> dict[str, str]:
+        """Have nodes tested that join; steps whose nodes were tested and keep the taint."""
+        bring_pipelines(self._components().api, self.wanted.cluster)
+        whole = CLUSTER in names
+        kept = admit_joining(self.wanted.cluster, None if whole else names, tell)
+        if whole:
+            why = "; ".join(f"{name}: {why}" for name, why in list(kept.items())[:SHOWN])
+            return {f"{Stage.ADMISSION}/{CLUSTER}": why} if kept else {}
+        return {f"{Stage.ADMISSION}/{name}": why for name, why in kept.items()}
 
     def _components(self) -> ComponentsSite:
         return open_components(self.wanted.cluster, self.wanted.chosen, self.nodes, our_ledger())

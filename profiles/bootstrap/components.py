@@ -210,6 +210,9 @@ class ComponentProfile(Value):
     """Only where a pool has GPUs of this vendor; empty: everywhere."""
     first: bool = False
     """Applied by the flow itself, before there is an Argo that could."""
+    before_admission: bool = False
+    """Nodes pass their tests only with it (devices, volumes): it comes before any of them takes work, with all that it
+    needs, and its pods must tolerate the taint `primus-flows.io/startup`; those of charts by values."""
     proof: ComponentProof
     """How it is shown to serve."""
     removal: ComponentRemoval = ComponentRemoval()

@@ -53,6 +53,7 @@ from workflows.programs.serving.objects import (
     definitions_of,
     marked,
     own_objects,
+    tolerating,
 )
 from workflows.programs.serving.world import condition, phase, why_not
 
@@ -168,7 +169,7 @@ def _apply_first(site: ComponentsSite, one: ChosenComponent) -> None:
     begin(Options(one.name, version=one.profile.version, notes_in=NAMESPACE), site.api)
     names = [part(item, "metadata").get("name") for item in objects if item.get("kind") == "Namespace"]
     own: list[Manifest] = [] if one.profile.namespace in names else [_namespace(one.profile.namespace)]
-    found = [marked(item, one.name, one.wanted) for item in (*own, *objects)]
+    found = [marked(tolerating(item), one.name, one.wanted) for item in (*own, *objects)]
     _apply(site, found, one.profile.namespace, one.profile.crds)
 
 

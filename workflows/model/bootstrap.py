@@ -32,6 +32,8 @@ class Stage(StrEnum):
     """Pods of the node reach those of all others."""
     COMPONENTS = "components"
     """A component serves."""
+    ADMISSION = "admission"
+    """A preflight has passed the node: it takes work."""
     PROOF = "proof"
     """A training run succeeded."""
     UPGRADE = "upgrade"

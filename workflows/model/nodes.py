@@ -103,6 +103,11 @@ class Node:
         """Whether our taint stands on it."""
         return any(taint.key == labels.QUARANTINE_TAINT for taint in self.taints)
 
+    @property
+    def joining(self) -> bool:
+        """Whether the taint with which nodes join stands on it."""
+        return any(taint.key == labels.STARTUP_TAINT for taint in self.taints)
+
     def taints_against(self, tolerated: Collection[str]) -> tuple[str, ...]:
         """Taints, ours excluded, that keep pods away which tolerate these, all written as `key=value:Effect`."""
         hard = (taint for taint in self.taints if taint.effect != "PreferNoSchedule")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flows.decisions.bootstrap.adopted import cluster_proof
+from flows.decisions.bootstrap.admission import admission_proof, adopted_proof
+from flows.decisions.bootstrap.adopted import cluster_proof, untold
 from flows.decisions.bootstrap.components import component_proofs
 from flows.decisions.bootstrap.prechecks.judge import Prechecks, prechecks
 from flows.decisions.bootstrap.proofs import kubeadm_proofs
@@ -62,18 +63,26 @@ def judged(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepPro
     if Stage.COMPONENTS in stages:
         found |= _components(wanted, seen)
     for step in plan:
-        match step.stage:
-            case Stage.PROOF:
-                found[step.id] = run_proof(seen)
-            case Stage.UPGRADE:
-                found[step.id] = upgrade_proof(step.subject, wanted.version, seen)
-            case Stage.LEAVE:
-                found[step.id] = leave_proof(step.subject, seen, dead=wanted.dead)
-            case Stage.REMOVAL:
-                found[step.id] = removal_proof(step.subject, seen)
-            case _:
-                found.setdefault(step.id, UNSEEN)
-    return {step.id: found[step.id] for step in plan}
+        if (proof := _of_cluster(wanted, step, seen)) is not None:
+            found[step.id] = proof
+    return {step.id: found.get(step.id, UNSEEN) for step in plan}
+
+
+def _of_cluster(wanted: Wanted, step: Step, seen: BuildingSight) -> StepProof | None:
+    """The proof of a step that every engine's cluster is asked about alike; None: of another one."""
+    match step.stage:
+        case Stage.ADMISSION:
+            return _admission(wanted, step, seen)
+        case Stage.PROOF:
+            return run_proof(seen)
+        case Stage.UPGRADE:
+            return upgrade_proof(step.subject, wanted.version, seen)
+        case Stage.LEAVE:
+            return leave_proof(step.subject, seen, dead=wanted.dead)
+        case Stage.REMOVAL:
+            return removal_proof(step.subject, seen)
+        case _:
+            return None
 
 
 def _checks(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> dict[str, StepProof]:
@@ -109,6 +118,13 @@ def _components(wanted: Wanted, seen: BuildingSight) -> dict[str, StepProof]:
         why = StepProof(VerdictWord.UNKNOWN, seen.components.why)
         return {f"{Stage.COMPONENTS}/{one.name}": why for one in wanted.chosen}
     return component_proofs(wanted.chosen, seen.components, wanted.since)
+
+
+def _admission(wanted: Wanted, step: Step, seen: BuildingSight) -> StepProof:
+    nodes, why = seen.cluster.nodes, untold(seen.cluster)
+    if step.subject == CLUSTER:
+        return adopted_proof(wanted.cluster, wanted.hardware, nodes, why)
+    return admission_proof(wanted.cluster, wanted.hardware, step.subject, nodes, why)
 
 
 def run_proof(seen: BuildingSight) -> StepProof:

@@ -109,7 +109,8 @@ def side_by_side(able: Sequence[Step], at_once: int) -> tuple[Step, ...]:
     if first.alone:
         return (first,)
     together = [step for step in able if step.stage is first.stage and not step.alone]
-    return tuple(together[:at_once])
+    # One preflight tests all of them: it has limits of its own, and nodes are measured with each other.
+    return tuple(together if first.stage is Stage.ADMISSION else together[:at_once])
 
 
 def with_followers(able: Sequence[Step], open_steps: Sequence[Step], proofs: StepProofs) -> tuple[Step, ...]:

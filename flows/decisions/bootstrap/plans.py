@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from flows.decisions.bootstrap.admission import admission_steps, adopted_admission, can_be_tested
 from flows.decisions.bootstrap.adopted import adopted_steps, refuse_node_verbs
 from flows.decisions.bootstrap.changes import leave_steps, upgrade_steps
-from flows.decisions.bootstrap.components import component_steps
+from flows.decisions.bootstrap.components import before_admission, component_steps
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.plan import steps_of
 from flows.decisions.text import first_names
@@ -139,15 +140,35 @@ def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, S
         every = steps_of(wanted.cluster, release_of(wanted), wanted.authority)
         steps = [step for step in every if step.subject in concerned]
     if request.verb == "join" or request.hosts or not wanted.chosen:
-        return steps
+        gated = () if adopted or not can_be_tested(records) else request.hosts
+        return [*steps, *(gate for name in gated for gate in _gate_of(wanted, steps, name))]
     made = tuple(step.id for step in steps if adopted or step.stage is not Stage.PRECHECKS)
-    parts = component_steps(wanted.chosen, made)
+    early = before_admission(wanted.chosen)
+    first = component_steps(wanted.chosen, made, early)
+    gates = _admission(wanted, concerned, [step.id for step in first])
+    others = component_steps(
+        wanted.chosen, [gate.id for gate in gates] or made, {one.name for one in wanted.chosen} - early
+    )
+    parts = (*first, *gates, *others)
     whole = [*steps, *parts]
     if wanted.run is None:
         return whole
     trains = f"run {wanted.run.name} trains to its end"
     behind = tuple(step.id for step in (*parts, *steps))
     return [*whole, Step(Stage.PROOF, CLUSTER, fingerprint_of(whole, wanted.run, wanted.cluster), trains, behind)]
+
+
+def _gate_of(wanted: Wanted, steps: Sequence[Step], host: str) -> tuple[Step, ...]:
+    """The join gate of one host, behind what makes it a node."""
+    own = [step.id for step in steps if step.subject == host and step.stage is not Stage.PRECHECKS]
+    return admission_steps(wanted.cluster, [host] if own else [], own)
+
+
+def _admission(wanted: Wanted, hosts: Sequence[str], after: Sequence[str]) -> tuple[Step, ...]:
+    """The join gate, where there is one."""
+    if isinstance(section(wanted).engine, Adopt):
+        return adopted_admission(after)
+    return admission_steps(wanted.cluster, hosts, after)
 
 
 def fingerprint_of(steps: Collection[Step], run: RunProfile, cluster: ClusterProfile) -> str:

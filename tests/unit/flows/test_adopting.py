@@ -140,7 +140,7 @@ def test_a_cluster_without_hosts_gets_components_and_is_proven(made: MadeCluster
     wanted = {one.name for one in chosen_of(profile)}
     assert outcome.word == "done", outcome.why
     assert (set(made.components), made.trained, set(made.sizes)) == (wanted, ["demo"], {2})
-    assert outcome.table["cluster"] == {"prechecks": "pass", "proof": "pass"}
+    assert outcome.table["cluster"] == {"prechecks": "pass", "admission": "pass", "proof": "pass"}
     assert carried(profile).word == "done"
     assert made.trained == ["demo"]
 
@@ -333,4 +333,8 @@ def test_its_plan_is_rendered() -> None:
     plan = rendered_bootstrap(adopting())[0]
     names = [step["step"] for step in plan["steps"]]
     assert (plan["engine"], names[0], names[-1]) == ("adopt", "prechecks/cluster", "proof/cluster")
-    assert all("prechecks/cluster" in step["after"] for step in plan["steps"][1:])
+    after = {step["step"]: step["after"] for step in plan["steps"]}
+    first = {f"components/{name}" for name in ("argo-workflows", "jobset", "kueue")}
+    assert all("prechecks/cluster" in after[name] for name in first)
+    assert set(after["admission/cluster"]) == first
+    assert after["components/metrics-server"] == ["admission/cluster"]

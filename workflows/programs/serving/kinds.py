@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Mapping, Optional, cast
 from workflows.programs.runtime.kubernetes_api import ApiError, Json
 from workflows.programs.serving.ask import FAIL, PASS, UNKNOWN, Seen
 from workflows.programs.serving.objects import Kinds
-from workflows.programs.serving.world import PROGRAMS, RESOURCES, RESTRICTED, World, condition, phase
+from workflows.programs.serving.world import EVERYTHING, PROGRAMS, RESOURCES, RESTRICTED, World, condition, phase
 
 ARGO = "argoproj.io/v1alpha1"
 JOBSET = "jobset.x-k8s.io/v1alpha2"
@@ -143,7 +143,7 @@ def workflow(world: World, parameters: Mapping[str, str]) -> Seen:
         "entrypoint": "main",
         "serviceAccountName": ACCOUNT,
         "activeDeadlineSeconds": 600,
-        "tolerations": [{"operator": "Exists"}],
+        "tolerations": [EVERYTHING],
         "templates": [template],
     }
     path = world.path("workflows", name, ARGO)
@@ -206,7 +206,7 @@ def _jobset(world: World, name: str, queue: str) -> Json:
         "resources": RESOURCES,
         "securityContext": RESTRICTED,
     }
-    pod: Json = {"restartPolicy": "Never", "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    pod: Json = {"restartPolicy": "Never", "containers": [container], "tolerations": [EVERYTHING]}
     job: Json = {
         "parallelism": GANG,
         "completions": GANG,
