@@ -121,5 +121,5 @@ def waiting_note(cluster: str, plan: Sequence[Step], nodes: Mapping[str, Json] |
     tainted = joining_nodes(nodes or {})
     if not tainted or any(step.stage is Stage.ADMISSION for step in plan):
         return ()
-    how = f"until a preflight passes them: primus preflight --cluster {cluster}"
-    return (f"{first_names(tainted, SHOWN)}: take no work yet, the start-up taint stays {how}",)
+    names = first_names(tainted, SHOWN)
+    return (f"no work comes to {names} until a preflight has passed: primus preflight --cluster {cluster}",)

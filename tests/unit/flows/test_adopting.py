@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -30,13 +31,16 @@ from tasks.settings import Settings
 from tests.support.builders import host_sights
 from tests.support.builders.components import chosen_of, cluster_with
 from tests.support.builders.why_sights import RUN
+from workflows import labels
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_sight import HostsSight
+from workflows.model.joining import joins
 from workflows.model.records import Actor, KnownBy, RunRecord
 from workflows.wire import ServingReport
 
 Json = dict[str, Any]
+CPU = {"site/kind": "cpu"}
 
 
 @dataclass
@@ -50,6 +54,12 @@ class MadeCluster:
     sizes: list[int] = field(default_factory=list[int])
     with_data: dict[str, bool] = field(default_factory=dict[str, bool])
     """Components that went, and whether their data did."""
+    broken: set[str] = field(default_factory=set[str])
+    """Nodes that fail their test."""
+    tests: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    """Nodes that were tested together, and which components were there then."""
+    done: list[str] = field(default_factory=list[str])
+    """What was brought, tested and trained, in its order."""
 
     def look(self, profile: ClusterProfile, home: Path) -> ControlSight:
         if self.away:
@@ -60,7 +70,20 @@ class MadeCluster:
     def bring(self, site: ComponentsSite, names: Collection[str], tell: Tell) -> dict[str, str]:
         self.sizes.append(site.nodes)
         self.components |= {one.name: installed(one) for one in site.chosen if one.name in names}
+        self.done += sorted(names)
         return {}
+
+    def admit(self, profile: ClusterProfile, names: Collection[str] | None, tell: Tell) -> dict[str, str]:
+        joining = [one for one in self.nodes if joins(one) and (names is None or one["metadata"]["name"] in names)]
+        self.tests.append(tuple(one["metadata"]["name"] for one in joining))
+        self.done.append("tests")
+        for one in joining:
+            if one["metadata"]["name"] not in self.broken:
+                one["spec"]["taints"] = []
+            else:
+                said = {"verdict": "fail", "depth": "smoke", "evidence": "gpu-count: 7 of 8"}
+                one["metadata"]["annotations"] = {labels.VERDICT_EVIDENCE: json.dumps(said)}
+        return {name: "smoke: fail" for name in self.tests[-1] if name in self.broken}
 
     def remove(self, site: ComponentsSite, leaving: Sequence[Any], tell: Tell) -> dict[str, str]:
         for one in leaving:
@@ -70,6 +93,7 @@ class MadeCluster:
 
     def train(self, cluster: str, run: str, proof: str, tell: Tell) -> str:
         self.trained.append(run)
+        self.done.append("trains")
         return ""
 
     def proof(self, fingerprint: str) -> RunRecord | None:
@@ -79,6 +103,12 @@ class MadeCluster:
 def node(name: str, ready: str = "True", *, cordoned: bool = False) -> Json:
     conditions = [{"type": "Ready", "status": ready}]
     return {"metadata": {"name": name}, "spec": {"unschedulable": cordoned}, "status": {"conditions": conditions}}
+
+
+def joiner(name: str) -> Json:
+    found = node(name)
+    taint = {"key": labels.STARTUP_TAINT, "effect": "NoSchedule"}
+    return {**found, "metadata": {"name": name, "labels": CPU}, "spec": {"taints": [taint]}}
 
 
 def installed(one: ChosenComponent) -> InstalledComponent:
@@ -92,6 +122,12 @@ def adopting(component: str = "metrics-server", **hosts: Json) -> ClusterProfile
     assert found.bootstrap is not None
     named = {name: ClusterHost.model_validate(host) for name, host in hosts.items()}
     return found.model_copy(update={"bootstrap": found.bootstrap.model_copy(update={"hosts": named})})
+
+
+def with_pool(profile: ClusterProfile) -> ClusterProfile:
+    """The profile with one pool of nodes without GPUs, known by their label."""
+    pool = next(pool for pool in profile.pools if pool.hardware == "cpu").model_copy(update={"labels": CPU})
+    return profile.model_copy(update={"pools": (pool,)})
 
 
 def carried(profile: ClusterProfile, **fields: Any) -> BootstrapOutcome:
@@ -114,6 +150,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> MadeCluster:
     def chosen(profile: ClusterProfile, said: object) -> tuple[ChosenComponent, ...]:
         return chosen_of(profile)
 
+    monkeypatch.setattr(cluster_site, "admit_joining", cluster.admit)
+    monkeypatch.setattr(cluster_site, "bring_pipelines", lambda api, profile: None)
     monkeypatch.setattr(cluster_site, "look_components", there)
     monkeypatch.setattr(cluster_site, "train_proof", cluster.train)
     monkeypatch.setattr(cluster_site, "find_proof_run", cluster.proof)
@@ -143,6 +181,56 @@ def test_a_cluster_without_hosts_gets_components_and_is_proven(made: MadeCluster
     assert outcome.table["cluster"] == {"prechecks": "pass", "admission": "pass", "proof": "pass"}
     assert carried(profile).word == "done"
     assert made.trained == ["demo"]
+
+
+def test_nodes_that_join_are_tested_between_the_first_components_and_all_others(made: MadeCluster) -> None:
+    made.nodes += [joiner("n3"), joiner("n4")]
+    outcome = carried(with_pool(adopting()))
+    assert outcome.word == "done", outcome.why
+    assert made.tests == [("n3", "n4")]
+    assert made.done == ["argo-workflows", "jobset", "kueue", "tests", "metrics-server", "trains"]
+    assert outcome.table["cluster"]["admission"] == "pass"
+    assert carried(with_pool(adopting())).word == "done"
+    assert made.tests == [("n3", "n4")], "who is admitted is only looked at"
+
+
+def test_a_node_that_fails_its_preflight_stops_the_rest_with_its_name_and_reason_and_is_taken_up_again(
+    made: MadeCluster,
+) -> None:
+    made.nodes += [joiner("n3"), joiner("n4")]
+    made.broken.add("n4")
+    outcome = carried(with_pool(adopting()))
+    assert outcome.word == "failed"
+    assert outcome.why.startswith(
+        "failed: admission/cluster (n4: still tainted, no preflight has passed it (fail: smoke: gpu-count: 7 of 8))"
+    )
+    assert (made.tests, made.trained) == ([("n3", "n4"), ("n4",)], [])
+    assert "metrics-server" not in made.components
+    made.broken.clear()
+    assert carried(with_pool(adopting())).word == "done"
+    assert made.tests[2:] == [("n4",)]
+    assert made.done[-2:] == ["metrics-server", "trains"]
+
+
+def test_a_node_that_nobody_knows_the_hardware_of_is_left_alone_and_told(made: MadeCluster) -> None:
+    other = joiner("n9")
+    other["metadata"]["labels"] = {}
+    made.nodes.append(other)
+    outcome = carried(with_pool(adopting()))
+    assert (outcome.word, made.tests) == ("done", [])
+    assert any("n9: of no pool of the profile" in step.why for step in outcome.steps)
+
+
+def test_where_no_components_come_nodes_wait_for_a_persons_preflight(made: MadeCluster) -> None:
+    made.nodes.append(joiner("n3"))
+    profile = adopting()
+    assert profile.bootstrap is not None
+    bare = profile.bootstrap.model_copy(update={"install_components": False})
+    outcome = carried(profile.model_copy(update={"bootstrap": bare}))
+    assert (outcome.word, made.tests) == ("done", [])
+    assert outcome.notes == (
+        "no work comes to n3 until a preflight has passed: primus preflight --cluster kubernetes-example",
+    )
 
 
 def test_nothing_is_brought_by_a_check(made: MadeCluster) -> None:

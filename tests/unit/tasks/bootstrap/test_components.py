@@ -35,6 +35,7 @@ from workflows.bootstrap.removal import Leaving
 from workflows.model.components import NAMESPACE, ChosenComponent, note_name, pinned
 from workflows.programs.runtime.kubernetes_api import ApiError, Json
 from workflows.programs.serving import objects as serving_objects
+from workflows.tolerations import STARTUP
 from workflows.wire import ServingReport, to_json
 
 DEFINITION = {
@@ -50,6 +51,7 @@ CORE = {
         ("configmaps", "ConfigMap", True),
         ("serviceaccounts", "ServiceAccount", True),
     ],
+    "/apis/apps/v1": [("deployments", "Deployment", True)],
     "/apis/apiextensions.k8s.io/v1": [("customresourcedefinitions", "CustomResourceDefinition", False)],
     "/apis/rbac.authorization.k8s.io/v1": [("clusterrolebindings", "ClusterRoleBinding", False)],
 }
@@ -133,19 +135,19 @@ def made_api() -> MadeCluster:
     return api
 
 
-def site_of(folder: Path, api: MadeCluster, seam: Seam) -> ComponentsSite:
-    """Two of the first, made of one small list in the mirror, and a registry."""
+def site_of(folder: Path, api: MadeCluster, seam: Seam, data: bytes = DATA) -> ComponentsSite:
+    """The first ones, each made of one small list in the mirror, and a registry."""
     cluster = cluster_with(["registry"])
     assert cluster.bootstrap is not None
     mirror = Mirror(files_folder=str(folder))
     cluster = cluster.model_copy(update={"bootstrap": cluster.bootstrap.model_copy(update={"mirror": mirror})})
-    (folder / "list.json").write_bytes(DATA)
+    (folder / "list.json").write_bytes(data)
     source = ManifestsSource(kind="manifests", path="list.json")
     chosen: list[ChosenComponent] = []
     for one in chosen_of(cluster):
         if one.profile.first:
             profile = one.profile.model_copy(update={"source": source, "crds": (), "namespace": "made"})
-            chosen.append(replace(one, profile=profile, sha256=hashlib.sha256(DATA).hexdigest()))
+            chosen.append(replace(one, profile=profile, sha256=hashlib.sha256(data).hexdigest()))
         else:
             chosen.append(one)
     return ComponentsSite(cluster, tuple(chosen), api, cast("Cluster", seam), ledger="abcdef0123")
@@ -169,6 +171,18 @@ def test_the_first_are_applied_by_ourselves_and_the_rest_by_one_workflow(tmp_pat
     assert api.objects["/api/v1/namespaces/made/configmaps/made"]["metadata"]["labels"][labels.COMPONENT]
     assert api.objects[f"{NOTES}{note_name('kueue')}"]["data"]["wanted"] == "", "only its proof says that it is there"
     assert workflow["metadata"]["annotations"][labels.LEDGER] == "abcdef0123"
+
+
+def test_pods_of_the_first_come_to_nodes_that_no_preflight_has_passed_yet(tmp_path: Path) -> None:
+    own = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+    pod = {"containers": [{"name": "main", "image": "made:1"}], "tolerations": [own]}
+    metadata = {"name": "controller", "namespace": "made"}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": {"spec": pod}}}
+    api = made_api()
+    assert bring(site_of(tmp_path, api, Seam(served), json.dumps([made]).encode())) == {}
+    found = api.objects["/apis/apps/v1/namespaces/made/deployments/controller"]["spec"]["template"]["spec"]
+    assert found["tolerations"] == [own, STARTUP]
+    assert found["containers"] == pod["containers"]
 
 
 def test_what_does_not_serve_is_told_with_the_proof_s_own_words(tmp_path: Path) -> None:
