@@ -34,7 +34,7 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import Refused
 from profiles.loading.load import load_cluster
 from profiles.vocabulary import Mode, VerdictWord
-from tasks.bootstrap.site import Tell
+from tasks.bootstrap.site import Hear, Tell, as_lines
 from tasks.context import session, world
 from tasks.lease import driving
 from tasks.prefect.automations import asked_by
@@ -80,8 +80,11 @@ def carry_through(
     tell: Tell,
     shown: Shown = directly,
     by: Actor | None = None,
+    hear: Hear | None = None,
 ) -> BootstrapOutcome:
     """Carry the request through; ledger and settings come from `tasks.context`.
+
+    `hear` shows what hosts do while they do it; None: `tell` gets it, line by line.
 
     Raises:
         ProfileError: profile, release or request are wrong; nothing was touched.
@@ -89,13 +92,14 @@ def carry_through(
         Refused: the change would cost the cluster its quorum, or leaves versions out.
         Unavailable: the ledger does not answer.
     """
-    ground = ground_of(profile, request)
+    heard = hear or as_lines(tell)
+    ground = ground_of(profile, request, heard)
     with driving(builder_of(profile.name)):
         if by is not None:
             what = f"{request.verb} {', '.join(request.hosts) or profile.name}"
             world().ledger.act(builder_of(profile.name), "bootstrap", one_line(what), by)
         builder: Builder[BuildingSight] = Builder(
-            profile, request, ground.site, partial(judged, ground.wanted), tell, shown, BuildingSight.joined
+            profile, request, ground.site, partial(judged, ground.wanted), tell, shown, BuildingSight.joined, hear=heard
         )
         if request.verb == "drift":
             return compared(builder, ground)
