@@ -27,6 +27,7 @@ from flows.decisions.bootstrap.changes import why_not_leave, why_not_upgrade
 from flows.decisions.bootstrap.drift import drift_of
 from flows.decisions.bootstrap.judge import checks_of, judged
 from flows.decisions.bootstrap.plans import removal_steps, section
+from flows.decisions.bootstrap.summary import said_once
 from flows.decisions.text import first_names
 from flows.pages.bootstrap import bootstrap_page, plan_sheet, table_sheet
 from profiles.bootstrap.request import BootstrapRequest
@@ -102,7 +103,9 @@ def carry_through(
             profile, request, ground.site, partial(judged, ground.wanted), tell, shown, BuildingSight.joined, hear=heard
         )
         if request.verb == "drift":
-            return compared(builder, ground)
+            found = compared(builder, ground)
+            publish_first(found)
+            return found
         seen = builder.begin(ground.hosts)
         refuse_change(ground, seen)
         plan = ground.plan
@@ -110,6 +113,7 @@ def carry_through(
             plan = removal_steps({} if isinstance(seen.components, Unread) else seen.components)
         notes = notes_of(ground, seen)
         first = replace(builder.first(plan, seen), notes=notes)
+        publish_first(first)
         if request.verb == "check" or request.mode is Mode.OBSERVE or first.word != "done":
             return first
         if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
@@ -119,14 +123,16 @@ def carry_through(
 
 def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome:
     """In what hosts and cluster differ from what is wanted; nothing is changed and nothing is measured."""
+    builder.announce_look(ground.hosts)
     seen = builder.shown("looks at hosts and cluster", lambda: ground.site.look(ground.hosts, deep=False))
     found = drift_of(ground.wanted, seen, ground.hosts)
     unknown = sum(one.word is VerdictWord.UNKNOWN for one in found)
     known = len(found) - unknown
-    why = f"{known} differences" + (f", and of {unknown} things nobody can tell" if unknown else "")
+    why = f"{known} difference{'s'[: known != 1]}" + (f", and of {unknown} things nobody can tell" if unknown else "")
     word = "failed" if known else "unknown" if unknown else "done"
     name, since = builder.profile.name, builder.book.since
-    return BootstrapOutcome(name, "drift", word, why, {}, (), since, tuple(one.text for one in found))
+    notes, folded = tuple(one.text for one in found), said_once(found)
+    return BootstrapOutcome(name, "drift", word, why, {}, (), since, notes, folded)
 
 
 def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
@@ -180,12 +186,24 @@ def not_approved(builder: Builder[BuildingSight], ground: Ground, first: Bootstr
     return "" if asked.state == "approved" else f"{asked.state}: {asked.why or 'nobody answered in time'}"
 
 
-def publish(outcome: BootstrapOutcome) -> None:
-    """Show on the flow run's page the plan, hosts by stages, and a page with the time line."""
+def publish_first(first: BootstrapOutcome) -> None:
+    """Show on the flow run's page what would be carried out, before any of it is, and hosts by stages as they are."""
     own = str(flow_run.get_id() or "")
-    put_artifact(own, plan_sheet(outcome.cluster, outcome.steps, outcome.notes))
-    put_artifact(own, table_sheet(outcome.table, outcome.why))
+    if own:  # else a command of a person, who reads it on the screen
+        put_artifact(own, plan_sheet(first.cluster, first.verb, first.steps, first.said))
+        publish_table(own, first)
+
+
+def publish(outcome: BootstrapOutcome) -> None:
+    """Show on the flow run's page hosts by stages as it left them, and keep a page with the time line."""
+    publish_table(str(flow_run.get_id() or ""), outcome)
     keep_page(outcome)
+
+
+def publish_table(own: str, outcome: BootstrapOutcome) -> None:
+    """Hosts by stages; a comparison knows of none."""
+    if outcome.table:
+        put_artifact(own, table_sheet(outcome.cluster, outcome.table, outcome.why))
 
 
 def keep_page(outcome: BootstrapOutcome) -> Path:
@@ -197,4 +215,4 @@ def page_of(outcome: BootstrapOutcome) -> str:
     """The page of a bootstrap that has ended."""
     records = list(world().ledger.bootstrap_steps(outcome.cluster).values())
     title = f"{outcome.cluster}: {outcome.verb}"
-    return bootstrap_page(title, outcome.why, outcome.table, outcome.steps, records, outcome.since, outcome.notes)
+    return bootstrap_page(title, outcome.why, outcome.table, outcome.steps, records, outcome.since, outcome.said)

@@ -68,7 +68,14 @@ class BootstrapOutcome:
     since: float
     """Unix seconds at which the command began."""
     notes: tuple[str, ...] = ()
-    """What stands beside the steps: what pre-checks found, each once for all hosts that are alike."""
+    """What stands beside the steps: what pre-checks found, each once for all hosts that are alike; or differences."""
+    folded: tuple[str, ...] = ()
+    """Differences for people: each once for all hosts that are alike; empty: `notes` say it so already."""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The notes as people read them."""
+        return self.folded or self.notes
 
 
 @dataclass
@@ -96,9 +103,13 @@ class Builder(Generic[Seen]):
     def begin(self, hosts: Sequence[str]) -> Seen:
         """The first, deep look."""
         self.tell(f"looking at {len(hosts)} host{'s'[: len(hosts) != 1]}")
+        self.announce_look(hosts)
+        return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=True))
+
+    def announce_look(self, hosts: Sequence[str]) -> None:
+        """Whose turn to be looked at is still to come."""
         for name in hosts:
             self._hear(HostNews(name, LOOK, "not yet", "waits to be looked at"))
-        return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=True))
 
     def first(self, plan: Sequence[Step], seen: Seen) -> BootstrapOutcome:
         """What the first look says: what would be carried out, or which hosts are not fit; nothing is changed."""

@@ -46,6 +46,8 @@ OPEN_STEPS = 12
 """So many steps that do not hold are told with their reason; --json has all."""
 ONE_BY_ONE = 24
 """Up to so many hosts that do not hold have a line of their own."""
+NOTES = 60
+"""So many lines of what was found are shown on a terminal; elsewhere, and with --all, each."""
 LOGS = 6
 """So many logs are named."""
 
@@ -321,10 +323,16 @@ def text_of(outcome: BootstrapOutcome, columns: int, *, every: bool, logs: Seque
     for title, part in zip(("host", "component"), parts_of(outcome.table), strict=True):
         lines += _table_lines(title, part, columns, every=every)
     steps = open_steps_of(outcome)
-    told = [f"{one.id}: {one.word}: {one.why}" for one in open_steps(steps)]
-    more = [f"{len(told) - OPEN_STEPS} more: --json has them all"] if len(told) > OPEN_STEPS else []
-    said = [cut(text, 2 * columns) if columns else text for text in (*outcome.notes, *told[:OPEN_STEPS], outcome.why)]
-    return "\n".join([*lines, *said[:-1], *more, *_log_lines(logs), said[-1]])
+    told = [f"{one.id}: {one.word}: {one.why}" for one in open_steps(steps, OPEN_STEPS)]
+    shown = _first_lines(outcome.said, NOTES if columns and not every else len(outcome.said))
+    shown = [*shown, *_first_lines(told, OPEN_STEPS)]
+    short = [cut(text, 2 * columns) if columns else text for text in (*shown, outcome.why)]
+    return "\n".join([*lines, *short[:-1], *_log_lines(logs), short[-1]])
+
+
+def _first_lines(lines: Sequence[str], most: int) -> list[str]:
+    more = [f"{len(lines) - most} more: --json has them all"] if len(lines) > most else []
+    return [*lines[:most], *more]
 
 
 def _table_lines(title: str, part: Table, columns: int, *, every: bool) -> list[str]:

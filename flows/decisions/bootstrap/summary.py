@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from flows.decisions.bootstrap.drift import Difference
 from workflows.model.bootstrap import Stage, StepOutcome
 
 _NUMBERED = re.compile(r"(?P<stem>[^.]*?)(?P<number>\d+)(?P<rest>[^\d.]*(?:\..*)?)", re.DOTALL)
 """A name with a number in its first label: the last one there."""
+_NUMBER = re.compile(r"\d+")
 OF_THE_CLUSTER = frozenset({Stage.COMPONENTS, Stage.PROOF, Stage.REMOVAL})
 """Stages that are no host's."""
 URGENT = ("fail", "unknown", "not yet", "pass")
@@ -109,11 +111,37 @@ def alike(table: Table) -> tuple[Alike, ...]:
     return tuple(sorted(groups, key=lambda group: min(URGENT.index(word) for word in group.words.values())))
 
 
-def open_steps(steps: Iterable[StepOutcome]) -> tuple[OpenSteps, ...]:
-    """Steps that do not hold; of several hosts once where the same was seen of them."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+def open_steps(steps: Iterable[StepOutcome], most: int = 40) -> tuple[OpenSteps, ...]:
+    """Steps that do not hold; of several hosts once where the same was seen of them.
+
+    Where that makes more than `most`, those are one too whose reasons differ in numbers alone: in an address, say.
+    """
+    exact: dict[tuple[str, str, str], list[str]] = {}
     for step in steps:
         if step.word != "pass":
             stage, _, subject = step.id.partition("/")
-            found.setdefault((stage, step.word.value, step.why), []).append(subject)
-    return tuple(OpenSteps(stage, tuple(subjects), word, why) for (stage, word, why), subjects in found.items())
+            exact.setdefault((stage, step.word.value, step.why), []).append(subject)
+    groups = [OpenSteps(stage, tuple(subjects), word, why) for (stage, word, why), subjects in exact.items()]
+    return tuple(groups) if len(groups) <= most else _of_one_shape(groups)
+
+
+def _of_one_shape(groups: Iterable[OpenSteps]) -> tuple[OpenSteps, ...]:
+    found: dict[tuple[str, str, str], list[OpenSteps]] = {}
+    for one in groups:
+        found.setdefault((one.stage, one.word, _NUMBER.sub("#", one.why)), []).append(one)
+    return tuple(
+        replace(
+            same[0],
+            subjects=tuple(name for one in same for name in one.subjects),
+            why=same[0].why + (f" (and {len(same) - 1:,} more that differ in numbers)" if len(same) > 1 else ""),
+        )
+        for same in found.values()
+    )
+
+
+def said_once(differences: Iterable[Difference]) -> tuple[str, ...]:
+    """The lines of differences, of several hosts once where they are the same."""
+    found: dict[Difference, list[str]] = {}
+    for one in differences:
+        found.setdefault(replace(one, subject=""), []).append(one.subject)
+    return tuple(replace(one, subject=folded_names(names)).text for one, names in found.items())
