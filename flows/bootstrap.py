@@ -8,13 +8,12 @@ The same request again goes on where the last one ended, at whatever line it was
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prefect import State, flow, task
 from prefect.cache_policies import NO_CACHE
@@ -39,7 +38,7 @@ from tasks.bootstrap.site import Hear, Tell, as_lines
 from tasks.context import session, world
 from tasks.lease import driving
 from tasks.prefect.automations import asked_by
-from tasks.prefect.run_page import put_artifact, write_page
+from tasks.prefect.run_page import own_log, put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.bootstrap.building import BuildingSight
 from workflows.model.bootstrap import Stage, builder_of
@@ -63,16 +62,32 @@ async def bootstrap(request: BootstrapRequest) -> State[Any]:
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(request.cluster or settings.cluster), settings.home)
     with session(settings):
-        outcome = carry_through(profile, request, logging.getLogger("primus").info, by_task, asked_by())
+        log = own_log()
+        outcome = carry_through(profile, request, log, by_task, asked_by(), as_lines(log, details=False))
         publish(outcome)
     return (Completed if outcome.word == "done" else Failed)(message=outcome.why)
 
 
 def by_task(name: str, work: Callable[[], Result], /) -> Result:
-    """Do the work as a task of the flow run, under this name."""
-    made: Any = task(name=name, cache_policy=NO_CACHE, persist_result=False)(work)
-    result: Result = made()
-    return result
+    """Do the work as a task of the flow run, under this name; it has failed where it says which steps did."""
+    results: list[Result] = []
+    raised: list[Exception] = []
+
+    def carried() -> State[Any]:
+        try:
+            results.append(result := work())
+        except Exception as error:
+            raised.append(error)  # it goes on to whoever asked, as it is
+            raise
+        failed = cast("Mapping[str, str]", result if isinstance(result, Mapping) else {})
+        said = [f"{step}: {why}" for step, why in failed.items()]
+        return Failed(message=first_names(said, SHOWN)) if said else Completed()
+
+    made: Any = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)(carried)
+    made(return_state=True)
+    for error in raised:
+        raise error
+    return results[0]
 
 
 def carry_through(

@@ -20,6 +20,7 @@ from flows.decisions.bootstrap.next_move import (
     step_outcomes,
     table_of,
 )
+from flows.decisions.bootstrap.summary import group_name
 from flows.decisions.text import first_names
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
@@ -169,7 +170,7 @@ class Builder(Generic[Seen]):
 
     def carry_out(self, steps: tuple[Step, ...], seen: Seen) -> Seen:
         """Carry these out, and look until each of them holds or its time is over."""
-        title = f"{steps[0].stage} of {first_names([step.subject for step in steps], SHOWN)}"
+        title = f"{steps[0].stage} of {group_name([step.subject for step in steps])}"
         self.book.begin(steps)
         for step in steps:
             log_step(self.profile.name, step, "began", step.summary)

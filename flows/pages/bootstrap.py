@@ -10,7 +10,16 @@ from itertools import groupby
 from statistics import median
 from typing import Any, NamedTuple
 
-from flows.decisions.bootstrap.summary import OpenSteps, Table, alike, folded_names, open_steps, parts_of, stages_of
+from flows.decisions.bootstrap.summary import (
+    OpenSteps,
+    Table,
+    alike,
+    folded_names,
+    group_name,
+    open_steps,
+    parts_of,
+    stages_of,
+)
 from flows.decisions.text import markdown_text, timestamp
 from flows.pages.frame import PLOT_WIDTH, duration, moment, plural, render
 from flows.pages.plots import Bar
@@ -161,10 +170,8 @@ def open_row(one: OpenSteps, word: str) -> Json:
 
 def names_of(subjects: Sequence[str]) -> Names:
     """Their names, short enough to be read."""
-    whole = folded_names(subjects)
-    if len(whole) <= NAME_CHARACTERS:
-        return Names(whole)
-    return Names(f"{subjects[0]} and {len(subjects) - 1:,} more" if len(subjects) > 1 else subjects[0], whole)
+    whole, short = folded_names(subjects), group_name(subjects, NAME_CHARACTERS)
+    return Names(short, whole if whole != short else "")
 
 
 def marked(word: str) -> str:

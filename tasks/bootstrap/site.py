@@ -22,11 +22,11 @@ YES_SECONDS = 3600.0
 """So long a yes counts for the same plan: who was killed while carrying it out is not asked again."""
 
 
-def as_lines(tell: Tell) -> Hear:
-    """Tells what happens at hosts line by line."""
+def as_lines(tell: Tell, *, details: bool = True) -> Hear:
+    """Tells what happens at hosts line by line; without `details` only what is begun there, and what came of it."""
 
     def hear(news: HostNews) -> None:
-        if news.line:
+        if news.line and (details or news.stage):
             tell(news.line)
 
     return hear

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flows.decisions.bootstrap.drift import Difference
+from flows.decisions.text import first_names
 from workflows.model.bootstrap import Stage, StepOutcome
 
 _NUMBERED = re.compile(r"(?P<stem>[^.]*?)(?P<number>\d+)(?P<rest>[^\d.]*(?:\..*)?)", re.DOTALL)
@@ -65,6 +66,12 @@ def folded_names(names: Sequence[str]) -> str:
         for (stem, rest), numbers in found.items()
         for text in ([stem] if rest is None else _folded(stem, rest, numbers))
     )
+
+
+def group_name(names: Sequence[str], most_characters: int = 60) -> str:
+    """The folded names where they are short; else the first, and how many more there are."""
+    whole = folded_names(names)
+    return whole if len(whole) <= most_characters or len(names) == 1 else first_names(names, 1)
 
 
 def _folded(stem: str, rest: str, numbers: Sequence[str]) -> list[str]:

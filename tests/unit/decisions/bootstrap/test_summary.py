@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.decisions.bootstrap.summary import alike, folded_names, open_steps, parts_of, stages_of
+from flows.decisions.bootstrap.drift import Difference
+from flows.decisions.bootstrap.summary import (
+    alike,
+    folded_names,
+    group_name,
+    open_steps,
+    parts_of,
+    said_once,
+    stages_of,
+)
 from profiles.vocabulary import VerdictWord
 from workflows.model.bootstrap import StepOutcome
 
@@ -87,3 +96,31 @@ def test_the_same_failure_of_many_hosts_is_said_once() -> None:
         ("hosts/w31", "unknown"),
         ("workers/w01", "fail"),
     ]
+
+
+def test_where_very_many_fail_those_are_one_whose_reasons_differ_in_numbers_alone() -> None:
+    steps = [
+        *(step(f"hosts/w{index}", VerdictWord.UNKNOWN, f"10.0.0.{index}:22 does not answer") for index in range(30)),
+        step("hosts/w99", VerdictWord.UNKNOWN, "it is mute"),
+    ]
+    assert len(open_steps(steps)) == 31
+    first, second = open_steps(steps, most=12)
+    assert (first.id, len(first.subjects)) == ("hosts/w[0-29]", 30)
+    assert first.why == "10.0.0.0:22 does not answer (and 29 more that differ in numbers)"
+    assert second.id == "hosts/w99"
+
+
+def test_a_group_has_a_short_name() -> None:
+    assert group_name([f"gpu-{index:03}" for index in range(1, 51)]) == "gpu-[001-050]"
+    assert group_name([f"gpu-{index:03}" for index in range(1, 400, 7)]) == "gpu-001 and 56 more"
+    assert group_name(["x" * 200]) == "x" * 200
+
+
+def test_a_difference_of_many_hosts_is_said_once() -> None:
+    found = [Difference(f"w{index}", "kernel", "6.1", "6.2") for index in range(1, 4)]
+    found += [Difference("w4", "kernel", "6.1", "6.3"), Difference("w5", "the host", "", "mute", VerdictWord.UNKNOWN)]
+    assert said_once(found) == (
+        "w[1-3]: kernel: wanted 6.1, found 6.2",
+        "w4: kernel: wanted 6.1, found 6.3",
+        "w5: the host: unknown: mute",
+    )
