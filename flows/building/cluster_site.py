@@ -24,13 +24,13 @@ from tasks.bootstrap.components import (
 )
 from tasks.bootstrap.pipelines import bring_pipelines
 from tasks.bootstrap.proof_run import find_proof_run, train_proof
-from tasks.bootstrap.site import Tell
+from tasks.bootstrap.site import Hear, Tell, unheard
 from tasks.context import world
 from tasks.lease import our_ledger
 from workflows.bootstrap.building import NOT_ASKED, BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.removal import Leaving
-from workflows.model.bootstrap import CLUSTER, Stage, Step
+from workflows.model.bootstrap import CLUSTER, LOOK, HostNews, Stage, Step
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_facts import Unread
 from workflows.model.host_sight import HostsSight
@@ -52,6 +52,8 @@ class ClusterSite(ABC):
     """The cluster as the person named it: what `primus train` is told."""
     shelf: Mapping[str, ComponentProfile] = field(default_factory=dict[str, ComponentProfile])
     """Components that there are, by name."""
+    hear: Hear = unheard
+    """Shows what hosts do."""
     last: BuildingSight | None = field(default=None, init=False)
 
     def carry_out(self, steps: Sequence[Step], tell: Tell) -> Mapping[str, str]:
@@ -82,6 +84,10 @@ class ClusterSite(ABC):
         """Why steps did not hold in time, beyond what their proofs say; nothing where the engine knows no more."""
         del steps
         return {}
+
+    def looks(self, host: str, what: str) -> None:
+        """A host is looked at."""
+        self.hear(HostNews(host, LOOK, "at work", what))
 
     @property
     def section(self) -> Bootstrap:

@@ -21,8 +21,10 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.loading.load import load_hardware, load_release, load_run, load_shelf, resolve
 from profiles.run import RunProfile
+from tasks.bootstrap.host_logs import log_folder
 from tasks.bootstrap.kubeadm_variables import authority_of
 from tasks.bootstrap.mirror import said_digests
+from tasks.bootstrap.site import Hear, unheard
 from tasks.context import world
 from workflows.model.bootstrap import Stage, Step
 from workflows.model.components import ChosenComponent
@@ -45,8 +47,8 @@ class Ground:
     site: AdoptedCluster | KubeadmHosts
 
 
-def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
-    """The ground of a request.
+def ground_of(profile: ClusterProfile, request: BootstrapRequest, hear: Hear = unheard) -> Ground:
+    """The ground of a request; `hear` shows what hosts do.
 
     Raises:
         ProfileError: profile, release or request are wrong; nothing was touched.
@@ -75,11 +77,11 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
         run=run_of(profile),
     )
     refuse_other_version(wanted, request)
-    logs = here.settings.home / "logs" / "bootstrap" / profile.name
     plan = plan_of(wanted, request, records)
     proof = next((step.wanted for step in plan if step.stage is Stage.PROOF), "")
     kind = AdoptedCluster if release is None else KubeadmHosts
-    site = kind(wanted, logs, proof, request.cluster or here.settings.cluster, load_shelf())
+    logs = log_folder(here.settings, profile.name)
+    site = kind(wanted, logs, proof, request.cluster or here.settings.cluster, load_shelf(), hear)
     return Ground(request, wanted, plan, subjects_of(wanted, request, records), site)
 
 

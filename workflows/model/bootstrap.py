@@ -120,6 +120,27 @@ class StepOutcome:
     """From its newest try until its proof was asked; None: this command did not carry it out."""
 
 
+LOOK = "look"
+"""In place of a stage where a host is only looked at."""
+NewsWord = Literal["not yet", "at work", "pass", "fail", "unknown"]
+
+
+@dataclass(frozen=True)
+class HostNews:
+    """What happens now at one subject of a bootstrap, for people who watch."""
+
+    subject: str
+    """A host, a component, or `CLUSTER`."""
+    stage: str
+    """Word of its stage, or `LOOK`; "": the one that it is at, and it says nothing of who is not at work."""
+    word: NewsWord
+    """`not yet`: its turn is to come."""
+    said: str
+    """What it does, or what its proof saw."""
+    line: str = ""
+    """The same where people read lines; "": it is not worth one."""
+
+
 def builder_of(cluster: str) -> str:
     """Name under which a cluster's bootstrap holds its lease and writes; the slash keeps it apart from runs."""
     return f"bootstrap/{cluster}"

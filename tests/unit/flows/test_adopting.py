@@ -267,7 +267,7 @@ def test_hosts_that_are_named_are_looked_at_and_their_nodes_must_be_there(
 ) -> None:
     profile, asked = adopting(n9={"address": "192.0.2.9"}), list[tuple[str, ...]]()
 
-    def look(profile: ClusterProfile, hosts: Collection[str], *, deep: bool) -> HostsSight:
+    def look(profile: ClusterProfile, hosts: Collection[str], *, deep: bool, tell: object) -> HostsSight:
         asked.append(tuple(hosts))
         return host_sights.sight_of(profile, pairs=False)
 
