@@ -25,10 +25,12 @@ from flows.building.ground import Ground, ground_of
 from flows.building.work import BootstrapOutcome, Builder, Result, Shown, directly
 from flows.decisions.bootstrap.changes import why_not_leave, why_not_upgrade
 from flows.decisions.bootstrap.drift import drift_of
-from flows.decisions.bootstrap.judge import checks_of, judged
+from flows.decisions.bootstrap.judge import Wanted, checks_of, judged
+from flows.decisions.bootstrap.kubespray import kubespray_notes
 from flows.decisions.bootstrap.plans import removal_steps, section
 from flows.decisions.text import first_names
 from flows.pages.bootstrap import bootstrap_page, plan_sheet, table_sheet
+from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.errors import Refused
@@ -41,7 +43,7 @@ from tasks.prefect.automations import asked_by
 from tasks.prefect.run_page import put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.bootstrap.building import BuildingSight
-from workflows.model.bootstrap import Stage, builder_of
+from workflows.model.bootstrap import CLUSTER, Stage, builder_of
 from workflows.model.host_facts import Unread
 from workflows.model.manifest import part
 from workflows.model.records import Actor, one_line
@@ -99,6 +101,10 @@ def carry_through(
         )
         if request.verb == "drift":
             return compared(builder, ground)
+        acts = request.verb != "check" and request.mode is not Mode.OBSERVE
+        if left := ground.site.unfinished:
+            title = f"goes on with {first_names(left, SHOWN)}"
+            builder.shown(title, lambda: ground.site.take_up(tell, acts=acts))
         seen = builder.begin(ground.hosts)
         refuse_change(ground, seen)
         plan = ground.plan
@@ -106,8 +112,10 @@ def carry_through(
             plan = removal_steps({} if isinstance(seen.components, Unread) else seen.components)
         notes = notes_of(ground, seen)
         first = replace(builder.first(plan, seen), notes=notes)
-        if request.verb == "check" or request.mode is Mode.OBSERVE or first.word != "done":
+        if not acts or first.word != "done":
             return first
+        for note in engine_notes(ground.wanted):
+            tell(note)
         if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
             return builder.denied(plan, seen, why)
         return replace(builder.carry_through(plan, seen), notes=notes)
@@ -122,20 +130,33 @@ def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcom
     why = f"{known} differences" + (f", and of {unknown} things nobody can tell" if unknown else "")
     word = "failed" if known else "unknown" if unknown else "done"
     name, since = builder.profile.name, builder.book.since
-    return BootstrapOutcome(name, "drift", word, why, {}, (), since, tuple(one.text for one in found))
+    notes = (*(one.text for one in found), *engine_notes(ground.wanted))
+    return BootstrapOutcome(name, "drift", word, why, {}, (), since, notes)
 
 
 def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
-    """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once."""
-    if not any(step.stage is Stage.PRECHECKS for step in ground.plan):
-        return ()
+    """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once.
+
+    Behind it what the engine cannot do or tell.
+    """
+    said = engine_notes(ground.wanted)
+    if not any(step.stage is Stage.PRECHECKS and step.subject != CLUSTER for step in ground.plan):
+        return said
     checks = checks_of(ground.wanted, seen)
     concerned = set(ground.hosts)
     stopping = [one for one in checks.stopped if concerned & set(one.hosts)]
     return (
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): {one.word}: {one.found}: {one.advice}" for one in stopping),
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): passed over: {one.forced}" for one in checks.forced),
+        *said,
     )
+
+
+def engine_notes(wanted: Wanted) -> tuple[str, ...]:
+    """What the engine cannot do, or cannot tell, of what is asked for."""
+    if not isinstance(wanted.engine, Kubespray):
+        return ()
+    return kubespray_notes(section(wanted), wanted.verb, wanted.version)
 
 
 def refuse_change(ground: Ground, seen: BuildingSight) -> None:

@@ -144,7 +144,8 @@ class Builder(Generic[Seen]):
 
     def carry_out(self, steps: tuple[Step, ...], seen: Seen) -> Seen:
         """Carry these out, and look until each of them holds or its time is over."""
-        title = f"{steps[0].stage} of {first_names([step.subject for step in steps], SHOWN)}"
+        stages = " and ".join(dict.fromkeys(step.stage for step in steps))
+        title = f"{stages} of {first_names([step.subject for step in steps], SHOWN)}"
         self.book.begin(steps)
         for step in steps:
             self.tell(f"{step.subject}: {step.summary}")

@@ -22,7 +22,7 @@ from profiles.bootstrap.request import BootstrapRequest
 from profiles.errors import ProfileError
 from profiles.loading.load import load_cluster
 from tasks.settings import Settings, localised
-from workflows.model.bootstrap import Stage
+from workflows.model.bootstrap import CLUSTER, Stage
 
 if TYPE_CHECKING:
     from flows.building.work import BootstrapOutcome
@@ -289,6 +289,7 @@ def text_of(outcome: BootstrapOutcome, columns: int, *, every: bool) -> str:
     shown, more = folded(rows, lambda row: set(row.values()) <= {row["host"], "pass"}, every=every)
     lines = [fitted(shown, ["host", *stages], columns, giving="host", dropped=stages)] if shown else []
     lines += [f"{more} more hold: --all shows them"] if more else []
-    told = [step for step in outcome.steps if step.word != "pass" and not step.id.startswith(f"{Stage.PRECHECKS}/")]
+    of_hosts = tuple(f"{Stage.PRECHECKS}/{subject}" for subject in outcome.table if subject != CLUSTER)
+    told = [step for step in outcome.steps if step.word != "pass" and step.id not in of_hosts]
     open_steps = [f"{step.id}: {step.word}: {step.why}" for step in told]
     return "\n".join([*lines, *outcome.notes, *open_steps[:OPEN_STEPS], outcome.why])
