@@ -134,12 +134,12 @@ class KubesprayHosts(ClusterSite):
     def _scope(self, planes: ControlSight) -> KubesprayScope:
         return scope_of(self.section, self.concerned, self.left_out, planes.nodes)
 
-    def _site(self, planes: ControlSight) -> KubespraySite:
-        return KubespraySite(self.wanted.cluster, self.copy, self._operations, self._scope(planes))
+    def _site(self, scope: KubesprayScope) -> KubespraySite:
+        return KubespraySite(self.wanted.cluster, self.copy, self._operations, scope)
 
     def _validation(self, planes: ControlSight) -> StepProof:
-        """What Kubespray says of inventory and variables: the same ones it takes again."""
-        site, asked = self._site(planes), kubespray.validation()
+        """What Kubespray says of inventory and variables: the same ones it takes again, whatever nodes are like now."""
+        site, asked = self._site(KubesprayScope(self._scope(planes).hosts)), kubespray.validation()
         if has_passed(site, VALIDATION, asked):
             return StepProof(VerdictWord.PASS, "taken before, and nothing has changed since")
         outcome = operate(site, VALIDATION, asked, Listeners(lambda _: None, lambda _: None))
@@ -148,7 +148,7 @@ class KubesprayHosts(ClusterSite):
     def _operate(
         self, what: str, playbooks: Sequence[KubesprayPlaybook], planes: ControlSight, tell: Tell
     ) -> KubesprayOutcome:
-        return operate(self._site(planes), what, playbooks, self._listeners(tell))
+        return operate(self._site(self._scope(planes)), what, playbooks, self._listeners(tell))
 
     def _listeners(self, tell: Tell) -> Listeners:
         def heard(event: PlayEvent) -> None:

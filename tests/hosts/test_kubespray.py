@@ -33,12 +33,16 @@ from pathlib import Path
 from profiles.cluster import ClusterProfile
 from profiles.loading import load
 from tasks.bootstrap.kubespray import KubespraySite, carry_out
+from tasks.bootstrap.kubespray_events import TaskDone
 from tasks.bootstrap.kubespray_source import KubesprayCopy
 from workflows.bootstrap import kubespray
 folder, copy = Path(sys.argv[1]), Path(sys.argv[2])
 cluster = load.load_text(ClusterProfile, (folder / "cluster.yaml").read_text())
 site = KubespraySite(cluster, KubesprayCopy(copy, Path(sys.prefix)), folder / "home")
-carry_out(site, "up", kubespray.cluster_up(), lambda event: print(event.place, flush=True))
+def told(event):
+    if not isinstance(event, TaskDone):
+        print(event.place, flush=True)
+carry_out(site, "up", kubespray.cluster_up(), told)
 """
 
 
@@ -107,12 +111,12 @@ def test_a_cluster_comes_up_and_every_verb_speaks_to_its_playbook(tmp_path: Path
     assert {host: told.failed for host, told in outcome.hosts.items()} == {f"n{place}": 0 for place in range(4)}
     assert in_words(made.told[-1]) == "4 hosts, failed: none"
     for name, playbooks in {
-        "in": kubespray.node_in(made.bootstrap, ["n3"]),
-        "upgrade": kubespray.upgrade(made.bootstrap, "1.36.4"),
-        "out": kubespray.node_out(made.bootstrap, ["n3"], dead=True),
+        "in": kubespray.node_in(made.bootstrap.control_planes, ["n3"]),
+        "upgrade": kubespray.upgrade("1.36.4", list(made.bootstrap.hosts)),
+        "out": kubespray.node_out(["n3"], dead=True),
     }.items():
         assert made.carry_out(name, playbooks).word is VerdictWord.PASS, name
-    assert made.on("n3") == ["prepared", "installed 1.36.3", "joined", "upgraded 1.36.4", "left dead"]
+    assert made.on("n3") == ["prepared", "installed 1.36.3", "joined 1.36.3", "upgraded 1.36.4", "left dead"]
     assert made.on("n0") == ["prepared", "installed 1.36.3", "upgraded 1.36.4"]
     assert made.carry_out("up", kubespray.cluster_up()).word is VerdictWord.PASS
     assert made.on("n0")[:2] == ["prepared", "installed 1.36.3"], "an operation that ended is not carried out again"

@@ -73,7 +73,7 @@ def kubespray_proofs(
             case Stage.CONTROL_PLANE:
                 found[step.id] = _plane_proof(cluster, engine, step.subject, sight)
             case Stage.WORKERS:
-                found[step.id] = node_proof(cluster, engine.version, step.subject, sight)
+                found[step.id] = _worker_proof(cluster, engine, step.subject, sight)
             case _:
                 continue
     return found
@@ -92,6 +92,13 @@ def _plane_proof(cluster: ClusterProfile, engine: Kubespray, name: str, sight: C
         return StepProof(VerdictWord.FAIL, f"etcd has members that the inventory does not name: {', '.join(strangers)}")
     node = node_proof(cluster, engine.version, name, sight)
     return plane if node.word is VerdictWord.PASS else node
+
+
+def _worker_proof(cluster: ClusterProfile, engine: Kubespray, name: str, sight: ControlSight) -> StepProof:
+    """As of every engine; where there is surely no cluster it is no node, and comes with the control planes."""
+    if sight.planes and not sight.unseen and not any(plane.there for plane in sight.planes.values()):
+        return StepProof(VerdictWord.FAIL, "there is no cluster yet")
+    return node_proof(cluster, engine.version, name, sight)
 
 
 def acceptance(version: str, seen: BuildingSight, *, makes_nodes: bool) -> StepProof:
@@ -128,7 +135,6 @@ def scope_of(
     """Which hosts playbooks know: those of the request and those that are nodes, but none that is left out.
 
     A host that the cluster does not know and nobody asks for stays out: a playbook over all hosts would make it a node.
-    make it a node.
     """
     there = nodes or {}
     named = [name for name in bootstrap.hosts if name not in left_out and (name in concerned or name in there)]
@@ -138,7 +144,7 @@ def scope_of(
 def making(
     scope: KubesprayScope, bootstrap: Bootstrap, sight: ControlSight, names: Sequence[str]
 ) -> tuple[KubesprayPlaybook, ...]:
-    """The playbooks that make these hosts nodes: of all where no cluster serves, else of these alone.
+    """The playbooks that make these hosts nodes: none reaches a host that is not among them, or a control plane.
 
     Raises:
         Refused: Kubespray, which begins a cluster on the first control plane that it knows, might begin a second one.
@@ -156,7 +162,8 @@ def making(
         if sight.unseen:
             who = ", ".join(f"{name} ({why})" for name, why in sight.unseen.items())
             raise Refused(f"bootstrap.hosts.{planes[0]}", f"a second cluster might be begun: not reached were {who}")
-    return node_in(planes, names) if sight.serving else cluster_up()
+    whole = not sight.serving and set(names) == set(scope.names(bootstrap))
+    return cluster_up() if whole else node_in(planes, names)
 
 
 # What is said to people.

@@ -15,11 +15,10 @@ from flows.building import adopted, cluster_site, ground, work
 from flows.building.rendered import rendered_bootstrap
 from flows.building.work import BootstrapOutcome
 from flows.decisions.views.approvals import approval_document
-from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.inventory import ClusterHost
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
-from profiles.errors import ProfileError, Refused, Unavailable
+from profiles.errors import Refused, Unavailable
 from profiles.vocabulary import Mode, RunState
 from tasks.bootstrap import site
 from tasks.bootstrap.components import ComponentsSite
@@ -291,18 +290,6 @@ def test_data_goes_only_where_it_is_asked_for(made: MadeCluster, asked: Json) ->
 def test_nodes_come_and_go_by_the_clusters_own_means(made: MadeCluster, fields: Json) -> None:
     with pytest.raises(Refused, match=f"{fields['verb']}: engine adopt does nothing to nodes"):
         carried(adopting(n9={"address": "192.0.2.9"}), **fields)
-
-
-def test_kubespray_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
-    source = {"archive": "/srv/kubespray.tar", "sha256": "a" * 64}
-    engine = Kubespray.model_validate(
-        {"kind": "kubespray", "source": source, "environment": "/opt/venv", "version": "1.36.3"}
-    )
-    profile = adopting()
-    assert profile.bootstrap is not None
-    section = profile.bootstrap.model_copy(update={"engine": engine})
-    with pytest.raises(ProfileError, match=r"bootstrap.engine: kubespray cannot be carried out"):
-        carried(profile.model_copy(update={"bootstrap": section}))
 
 
 def test_its_plan_is_rendered() -> None:
