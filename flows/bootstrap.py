@@ -43,7 +43,7 @@ from tasks.prefect.automations import asked_by
 from tasks.prefect.run_page import put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.bootstrap.building import BuildingSight
-from workflows.model.bootstrap import CLUSTER, Stage, builder_of
+from workflows.model.bootstrap import CLUSTER, Stage, Step, builder_of
 from workflows.model.host_facts import Unread
 from workflows.model.manifest import part
 from workflows.model.records import Actor, one_line
@@ -102,14 +102,10 @@ def carry_through(
         if request.verb == "drift":
             return compared(builder, ground)
         acts = request.verb != "check" and request.mode is not Mode.OBSERVE
-        if left := ground.site.unfinished:
-            title = f"goes on with {first_names(left, SHOWN)}"
-            builder.shown(title, lambda: ground.site.take_up(tell, acts=acts))
+        take_up(builder, ground, acts=acts)
         seen = builder.begin(ground.hosts)
         refuse_change(ground, seen)
-        plan = ground.plan
-        if request.verb == "uninstall":
-            plan = removal_steps({} if isinstance(seen.components, Unread) else seen.components)
+        plan = planned(ground, seen)
         notes = notes_of(ground, seen)
         first = replace(builder.first(plan, seen), notes=notes)
         if not acts or first.word != "done":
@@ -119,6 +115,20 @@ def carry_through(
         if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
             return builder.denied(plan, seen, why)
         return replace(builder.carry_through(plan, seen), notes=notes)
+
+
+def planned(ground: Ground, seen: BuildingSight) -> tuple[Step, ...]:
+    """The steps of the request; what there is to be removed only a look tells."""
+    if ground.request.verb != "uninstall":
+        return ground.plan
+    return removal_steps({} if isinstance(seen.components, Unread) else seen.components)
+
+
+def take_up(builder: Builder[BuildingSight], ground: Ground, *, acts: bool) -> None:
+    """Go on with what a command that died left running, before anybody looks; where nothing is changed, say it."""
+    if left := ground.site.unfinished:
+        title = f"goes on with {first_names(left, SHOWN)}"
+        builder.shown(title, lambda: ground.site.take_up(builder.tell, acts=acts))
 
 
 def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome:

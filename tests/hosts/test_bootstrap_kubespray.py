@@ -107,7 +107,15 @@ def here(tmp_path: Path) -> Iterator[World]:
     ledger.close()
 
 
-def test_hosts_become_a_cluster_and_hosts_come_go_and_are_upgraded(site: Site) -> None:
+@pytest.fixture
+def standing(site: Site) -> Site:
+    """A cluster that Kubespray made before: this ledger knows nothing of it."""
+    for name in NAMES:
+        (site.hosts.folder / name).write_text("prepared\ninstalled 1.36.3\n")
+    return site
+
+
+def test_bare_hosts_become_a_cluster_and_one_more_joins(site: Site) -> None:
     checked = site.carried(verb="check")
     assert (checked.word, [site.hosts.on(name) for name in NAMES]) == ("done", [[]] * 4)
     assert checked.table["n3"] == {"prechecks": "pass", "workers": "not yet"}
@@ -124,12 +132,6 @@ def test_hosts_become_a_cluster_and_hosts_come_go_and_are_upgraded(site: Site) -
     before = site.operations()
     assert site.carried(without=("n3",)).word == "done"
     assert site.operations() == before, "a proven cluster is only looked at"
-    joined(site)
-    upgraded(site)
-    left(site)
-
-
-def joined(site: Site) -> None:
     outcome = site.carried(verb="join", hosts=("n3",))
     assert outcome.word == "done", outcome.why
     assert site.playbooks() == [("playbooks/facts.yml", []), ("scale.yml", ["n3"])]
@@ -138,8 +140,8 @@ def joined(site: Site) -> None:
     assert site.hosts.acts == [], "a worker that joins changes no member of etcd"
 
 
-def upgraded(site: Site) -> None:
-    new = site.profile(version="1.36.4")
+def test_a_cluster_is_upgraded_only_where_that_is_asked_for(standing: Site) -> None:
+    site, new = standing, standing.profile(version="1.36.4")
     outcome = site.carried(new)
     assert (outcome.word, site.hosts.version_of("n0")) == ("failed", "1.36.3")
     assert "the cluster runs 1.36.3" in outcome.why
@@ -153,23 +155,32 @@ def upgraded(site: Site) -> None:
     assert site.playbooks() == [("playbooks/facts.yml", []), ("upgrade-cluster.yml", ["n3"])]
     back = next(place for place, line in enumerate(site.told) if "does not go back" in line)
     assert back < next(place for place, line in enumerate(site.told) if "goes to 1.36.4" in line)
-    site.hosts.acts.clear()
 
 
-def left(site: Site) -> None:
-    new = site.profile(version="1.36.4")
+def test_a_worker_that_was_upgraded_and_not_opened_again_is_only_opened(standing: Site) -> None:
+    """The command was killed between the two."""
+    for name in NAMES:
+        (standing.hosts.folder / name).write_text("installed 1.36.4\n")
+    standing.hosts.cordoned.add("n3")
+    outcome = standing.carried(standing.profile(version="1.36.4"), verb="upgrade", version="1.36.4")
+    assert (outcome.word, standing.hosts.acts) == ("done", ["open n3"])
+    assert standing.operations() == ["0001-validation"]
+
+
+def test_hosts_leave_alive_or_dead_and_stay_out(standing: Site) -> None:
+    site = standing
     with pytest.raises(Refused, match="n0 is the first control plane"):
-        site.carried(new, verb="leave", hosts=("n0",))
-    assert site.carried(new, verb="leave", hosts=("n3",)).word == "done"
+        site.carried(verb="leave", hosts=("n0",))
+    assert site.carried(verb="leave", hosts=("n3",)).word == "done"
     assert site.hosts.on("n3")[-1] == "left alive"
     assert site.hosts.acts == ["cordon n3", "drain n3"]
-    assert site.carried(new).word == "done"
+    assert site.carried().word == "done"
     assert site.hosts.on("n3")[-1] == "left alive", "who left stays out"
     site.hosts.dead.add("n2")
-    assert site.carried(new, verb="leave", hosts=("n2",), dead=True).word == "done"
+    assert site.carried(verb="leave", hosts=("n2",), dead=True).word == "done"
     assert site.hosts.on("n2")[-1] == "left dead"
     assert site.hosts.acts[2:] == ["snapshot on n0"]
-    drift = site.carried(new, verb="drift")
+    drift = site.carried(verb="drift")
     assert drift.why.startswith("0 differences"), drift.notes
     assert drift.notes[-1].startswith("engine kubespray: files, units, images and settings")
 

@@ -34,8 +34,8 @@ WRITTEN = "/etc /usr/local /opt /var/lib/kubelet/config.yaml /var/lib/etcd/membe
 class Commands:
     """`primus bootstrap` as a person types it, with a home of its own."""
 
-    def __init__(self, home: Path, profile: Path) -> None:
-        self.profile = profile
+    def __init__(self, home: Path, profile: Path, limit_s: float = COMMAND_S) -> None:
+        self.profile, self.limit_s = profile, limit_s
         self.begin_anew(home)
 
     def begin_anew(self, home: Path) -> None:
@@ -52,14 +52,14 @@ class Commands:
     def run(self, *words: str, code: int = 0) -> Json:
         """The document that it prints."""
         process = self.start(*words)
-        out, said = process.communicate(timeout=COMMAND_S)
+        out, said = process.communicate(timeout=self.limit_s)
         assert process.returncode == code, f"{process.returncode}: {said[-3000:]}{out[-3000:]}"
         return json.loads(out)
 
     def killed_once(self, stage: Stage, subject: str) -> float:
         """Start it, and SIGKILL it once this step stands in the ledger as begun; seconds until it stood there."""
         process, began, step = self.start(), time.monotonic(), f"{stage}/{subject}"
-        deadline = time.monotonic() + COMMAND_S
+        deadline = time.monotonic() + self.limit_s
         while time.monotonic() < deadline:
             record = self.ledger.bootstrap_steps("made").get(step)
             if record is not None and record.state == "began":
