@@ -25,11 +25,13 @@ from flows.building.work import BootstrapOutcome, Builder, Result, Shown, direct
 from flows.decisions.bootstrap.admission import waiting_note
 from flows.decisions.bootstrap.changes import why_not_leave, why_not_upgrade
 from flows.decisions.bootstrap.drift import drift_of
-from flows.decisions.bootstrap.judge import checks_of, judged
+from flows.decisions.bootstrap.judge import Wanted, checks_of, judged
+from flows.decisions.bootstrap.kubespray import kubespray_notes
 from flows.decisions.bootstrap.plans import removal_steps, section
 from flows.decisions.bootstrap.summary import said_once
 from flows.decisions.text import first_names
 from flows.pages.bootstrap import bootstrap_page, plan_sheet, table_sheet
+from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.errors import Refused
@@ -42,7 +44,7 @@ from tasks.prefect.automations import asked_by
 from tasks.prefect.run_page import own_log, put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.bootstrap.building import BuildingSight
-from workflows.model.bootstrap import Stage, Step, builder_of
+from workflows.model.bootstrap import CLUSTER, Stage, Step, builder_of
 from workflows.model.host_facts import Unread
 from workflows.model.manifest import part
 from workflows.model.records import Actor, one_line
@@ -124,20 +126,36 @@ def carry_through(
             found = compared(builder, ground)
             publish_first(found)
             return found
+        acts = request.verb != "check" and request.mode is not Mode.OBSERVE
+        take_up(builder, ground, acts=acts)
         seen = builder.begin(ground.hosts)
         refuse_change(ground, seen)
-        plan = ground.plan
-        if request.verb == "uninstall":
-            plan = removal_steps({} if isinstance(seen.components, Unread) else seen.components)
+        plan = planned(ground, seen)
         notes = notes_of(ground, seen)
         first = replace(builder.first(plan, seen), notes=(*notes, *untested(ground, plan)))
         publish_first(first)
-        if request.verb == "check" or request.mode is Mode.OBSERVE or first.word != "done":
+        if not acts or first.word != "done":
             return first
+        for note in engine_notes(ground.wanted):
+            tell(note)
         if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
             return builder.denied(plan, seen, why)
         ended = builder.carry_through(plan, seen)
         return replace(ended, notes=(*notes, *untested(ground, plan)))
+
+
+def planned(ground: Ground, seen: BuildingSight) -> tuple[Step, ...]:
+    """The steps of the request; what there is to be removed only a look tells."""
+    if ground.request.verb != "uninstall":
+        return ground.plan
+    return removal_steps({} if isinstance(seen.components, Unread) else seen.components)
+
+
+def take_up(builder: Builder[BuildingSight], ground: Ground, *, acts: bool) -> None:
+    """Go on with what a command that died left running, before anybody looks; where nothing is changed, say it."""
+    if left := ground.site.unfinished:
+        title = f"goes on with {first_names(left, SHOWN)}"
+        builder.shown(title, lambda: ground.site.take_up(builder.tell, acts=acts))
 
 
 def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome:
@@ -150,20 +168,26 @@ def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcom
     why = f"{known} difference{'s'[: known != 1]}" + (f", and of {unknown} things nobody can tell" if unknown else "")
     word = "failed" if known else "unknown" if unknown else "done"
     name, since = builder.profile.name, builder.book.since
-    notes, folded = tuple(one.text for one in found), said_once(found)
+    more = engine_notes(ground.wanted)
+    notes, folded = (*(one.text for one in found), *more), (*said_once(found), *more)
     return BootstrapOutcome(name, "drift", word, why, {}, (), since, notes, folded)
 
 
 def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
-    """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once."""
-    if not any(step.stage is Stage.PRECHECKS for step in ground.plan):
-        return ()
+    """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once.
+
+    Behind it what the engine cannot do or tell.
+    """
+    said = engine_notes(ground.wanted)
+    if not any(step.stage is Stage.PRECHECKS and step.subject != CLUSTER for step in ground.plan):
+        return said
     checks = checks_of(ground.wanted, seen)
     concerned = set(ground.hosts)
     stopping = [one for one in checks.stopped if concerned & set(one.hosts)]
     return (
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): {one.word}: {one.found}: {one.advice}" for one in stopping),
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): passed over: {one.forced}" for one in checks.forced),
+        *said,
     )
 
 
@@ -172,6 +196,13 @@ def untested(ground: Ground, plan: Sequence[Step]) -> tuple[str, ...]:
     last = ground.site.last
     nodes = last.cluster.nodes if last is not None and ground.request.verb in GATED else None
     return waiting_note(ground.site.request_cluster, plan, nodes)
+
+
+def engine_notes(wanted: Wanted) -> tuple[str, ...]:
+    """What the engine cannot do, or cannot tell, of what is asked for."""
+    if not isinstance(wanted.engine, Kubespray):
+        return ()
+    return kubespray_notes(section(wanted), wanted.verb, wanted.version)
 
 
 def refuse_change(ground: Ground, seen: BuildingSight) -> None:

@@ -30,7 +30,7 @@ from tasks.lease import our_ledger
 from workflows.bootstrap.building import NOT_ASKED, BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.removal import Leaving
-from workflows.model.bootstrap import CLUSTER, LOOK, HostNews, Stage, Step
+from workflows.model.bootstrap import CLUSTER, LOOK, HostNews, Stage, Step, StepProof
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_facts import Unread
 from workflows.model.host_sight import HostsSight
@@ -90,6 +90,15 @@ class ClusterSite(ABC):
         self.hear(HostNews(host, LOOK, "at work", what))
 
     @property
+    def unfinished(self) -> tuple[str, ...]:
+        """What a command that died left running, by name; most engines end with whoever runs them."""
+        return ()
+
+    def take_up(self, tell: Tell, *, acts: bool) -> None:
+        """Follow to its end what a command that died left running; `acts`: something is to be changed now."""
+        del tell, acts
+
+    @property
     def section(self) -> Bootstrap:
         """Section `bootstrap` of the profile."""
         return section(self.wanted)
@@ -99,12 +108,12 @@ class ClusterSite(ABC):
         """How many nodes components must serve on."""
         return len(self.section.hosts)
 
-    def keep(self, hosts: HostsSight, cluster: ControlSight) -> BuildingSight:
+    def keep(self, hosts: HostsSight, cluster: ControlSight, inventory: StepProof | None = None) -> BuildingSight:
         """What was seen of hosts and cluster, with what only the API and the ledger can tell."""
         asks = cluster.best is not None and self.wanted.chosen
         installed = self._installed() if asks else NOT_ASKED
         run = find_proof_run(self.proof) if self.proof else None
-        self.last = BuildingSight(world().now(), hosts, cluster, installed, run)
+        self.last = BuildingSight(world().now(), hosts, cluster, installed, run, inventory)
         return self.last
 
     def _admit(self, names: Sequence[str], tell: Tell) -> dict[str, str]:

@@ -18,6 +18,7 @@ from tasks.bootstrap.access import keep_kubeconfig
 from tasks.bootstrap.draining import empty_nodes, open_nodes
 from tasks.bootstrap.kubeadm import KubeadmSite
 from tasks.bootstrap.look import look_at_hosts
+from tasks.bootstrap.planes import journals
 from tasks.bootstrap.site import Tell
 from tasks.ssh.plays import HostEnd, PlayEvent
 from workflows.bootstrap.building import BuildingSight
@@ -71,7 +72,7 @@ class KubeadmHosts(ClusterSite):
         nodes = [step for step in steps if step.stage in (Stage.CONTROL_PLANE, Stage.WORKERS)]
         if not nodes:
             return {}
-        told = kubeadm.journals(self._site(), [step.subject for step in nodes])
+        told = journals(self.wanted.cluster, [step.subject for step in nodes])
         facts = self.last.facts if self.last is not None else {}
         return {
             step.id: why_not_joined(facts.get(step.subject, Unread()), told.get(step.subject, ())) for step in nodes

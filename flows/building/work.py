@@ -170,7 +170,8 @@ class Builder(Generic[Seen]):
 
     def carry_out(self, steps: tuple[Step, ...], seen: Seen) -> Seen:
         """Carry these out, and look until each of them holds or its time is over."""
-        title = f"{steps[0].stage} of {group_name([step.subject for step in steps])}"
+        stages = " and ".join(dict.fromkeys(step.stage for step in steps))
+        title = f"{stages} of {group_name([step.subject for step in steps])}"
         self.book.begin(steps)
         for step in steps:
             log_step(self.profile.name, step, "began", step.summary)

@@ -27,8 +27,8 @@ LOOK_S = 0.05
 class Commands:
     """Commands on one cluster; a ledger that knows nothing at first."""
 
-    def __init__(self, home: Path, profile: Path) -> None:
-        self.profile = profile
+    def __init__(self, home: Path, profile: Path, limit_s: float = COMMAND_S) -> None:
+        self.profile, self.limit_s = profile, limit_s
         self.begin_anew(home)
 
     def begin_anew(self, home: Path) -> None:
@@ -46,7 +46,7 @@ class Commands:
         """What another command prints."""
         command = [sys.executable, "-m", "deployments.cli.main", *words]
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False, timeout=COMMAND_S
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=self.limit_s
         )
         assert done.returncode == code, f"{done.returncode}: {done.stderr[-3000:]}{done.stdout[-3000:]}"
         return done.stdout
@@ -54,14 +54,14 @@ class Commands:
     def run(self, *words: str, code: int = 0) -> Json:
         """The document that it prints."""
         process = self.start(*words)
-        out, said = process.communicate(timeout=COMMAND_S)
+        out, said = process.communicate(timeout=self.limit_s)
         assert process.returncode == code, f"{process.returncode}: {said[-3000:]}{out[-3000:]}"
         return json.loads(out)
 
     def killed_once(self, stage: Stage, subject: str) -> float:
         """Start it, and SIGKILL it once this step stands in the ledger as begun; seconds until it stood there."""
         process, began, step = self.start(), time.monotonic(), f"{stage}/{subject}"
-        deadline = time.monotonic() + COMMAND_S
+        deadline = time.monotonic() + self.limit_s
         while time.monotonic() < deadline:
             record = self.ledger.bootstrap_steps("made").get(step)
             if record is not None and record.state == "began":

@@ -59,6 +59,8 @@ class Step:
     """Ids of steps that must hold before it is begun."""
     alone: bool = False
     """No other step is carried out beside it."""
+    group: str = ""
+    """Steps of one group are carried out by one act, whatever their stages are; "": each stage by an act of its own."""
 
     @property
     def id(self) -> str:

@@ -32,7 +32,7 @@ from profiles.bootstrap.request import BootstrapRequest
 from profiles.errors import ProfileError
 from profiles.loading.load import load_cluster
 from tasks.settings import Settings, localised
-from workflows.model.bootstrap import Stage, StepOutcome
+from workflows.model.bootstrap import CLUSTER, Stage, StepOutcome
 
 if TYPE_CHECKING:
     from flows.building.work import BootstrapOutcome
@@ -349,8 +349,9 @@ def _table_lines(title: str, part: Table, columns: int, *, every: bool) -> list[
 
 
 def open_steps_of(outcome: BootstrapOutcome) -> list[StepOutcome]:
-    """Steps that do not hold; what pre-checks found stands in the notes."""
-    return [step for step in outcome.steps if step.word != "pass" and not step.id.startswith(f"{Stage.PRECHECKS}/")]
+    """Steps that do not hold; what pre-checks found of hosts stands in the notes."""
+    of_hosts = {f"{Stage.PRECHECKS}/{subject}" for subject in outcome.table if subject != CLUSTER}
+    return [step for step in outcome.steps if step.word != "pass" and step.id not in of_hosts]
 
 
 def open_subjects(outcome: BootstrapOutcome) -> list[str]:

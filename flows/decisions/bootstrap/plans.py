@@ -12,9 +12,10 @@ from flows.decisions.bootstrap.adopted import adopted_steps, refuse_node_verbs
 from flows.decisions.bootstrap.changes import leave_steps, upgrade_steps
 from flows.decisions.bootstrap.components import before_admission, component_steps
 from flows.decisions.bootstrap.judge import Wanted
+from flows.decisions.bootstrap.kubespray import behind_validation, kubespray_steps
 from flows.decisions.bootstrap.plan import steps_of
 from flows.decisions.text import first_names
-from profiles.bootstrap.engines import Adopt
+from profiles.bootstrap.engines import Adopt, Kubespray
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
@@ -49,9 +50,11 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
         case "build" | "check" | "join":
             return trimmed(_building(wanted, request, records))
         case "leave":
-            return leave_steps(bootstrap, request.hosts, request.dead)
+            return _changing(bootstrap, leave_steps(bootstrap, request.hosts, request.dead))
         case "upgrade":
-            return upgrade_steps(bootstrap, request.version)
+            concerned = subjects_of(wanted, request, records)
+            steps = [step for step in upgrade_steps(bootstrap, request.version) if step.subject in concerned]
+            return _changing(bootstrap, trimmed(steps))
         case "components":
             return trimmed((*component_steps(wanted.chosen),))
         case "drift" | "uninstall":
@@ -131,11 +134,19 @@ BEGINS = (Stage.CONTROL_PLANE, Stage.WORKERS)
 """Stages that make a host a node."""
 
 
+def _changing(bootstrap: Bootstrap, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Steps that change nodes, behind what the engine itself says first."""
+    return behind_validation(steps) if isinstance(bootstrap.engine, Kubespray) else steps
+
+
 def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> list[Step]:
     concerned = subjects_of(wanted, request, records)
     adopted = isinstance(section(wanted).engine, Adopt)
     if adopted:
         steps = list(adopted_steps(concerned))
+    elif isinstance(wanted.engine, Kubespray):
+        every = kubespray_steps(wanted.cluster, wanted.kubernetes)
+        steps = [step for step in every if step.subject in (*concerned, CLUSTER)]
     else:
         every = steps_of(wanted.cluster, release_of(wanted), wanted.authority)
         steps = [step for step in every if step.subject in concerned]

@@ -16,7 +16,6 @@ from flows.building import adopted, cluster_site, ground, work
 from flows.building.rendered import rendered_bootstrap
 from flows.building.work import BootstrapOutcome
 from flows.decisions.views.approvals import approval_document
-from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.inventory import ClusterHost
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
@@ -403,18 +402,6 @@ def test_a_run_that_cannot_prove_the_cluster_is_refused_before_anybody_is_asked(
         with pytest.raises(ProfileError, match=f"bootstrap.proof_run.*{says}"):
             carried(profile)
     assert (made.components, made.trained) == ({}, [])
-
-
-def test_kubespray_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
-    source = {"archive": "/srv/kubespray.tar", "sha256": "a" * 64}
-    engine = Kubespray.model_validate(
-        {"kind": "kubespray", "source": source, "environment": "/opt/venv", "version": "1.36.3"}
-    )
-    profile = adopting()
-    assert profile.bootstrap is not None
-    section = profile.bootstrap.model_copy(update={"engine": engine})
-    with pytest.raises(ProfileError, match=r"bootstrap.engine: kubespray cannot be carried out"):
-        carried(profile.model_copy(update={"bootstrap": section}))
 
 
 def test_its_plan_is_rendered() -> None:
