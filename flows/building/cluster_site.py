@@ -24,13 +24,13 @@ from tasks.bootstrap.components import (
 )
 from tasks.bootstrap.pipelines import bring_pipelines
 from tasks.bootstrap.proof_run import find_proof_run, train_proof
-from tasks.bootstrap.site import Tell
+from tasks.bootstrap.site import Hear, Tell, unheard
 from tasks.context import world
 from tasks.lease import our_ledger
 from workflows.bootstrap.building import NOT_ASKED, BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.removal import Leaving
-from workflows.model.bootstrap import CLUSTER, Stage, Step
+from workflows.model.bootstrap import CLUSTER, LOOK, HostNews, Stage, Step, StepProof
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_facts import Unread
 from workflows.model.host_sight import HostsSight
@@ -52,6 +52,8 @@ class ClusterSite(ABC):
     """The cluster as the person named it: what `primus train` is told."""
     shelf: Mapping[str, ComponentProfile] = field(default_factory=dict[str, ComponentProfile])
     """Components that there are, by name."""
+    hear: Hear = unheard
+    """Shows what hosts do."""
     last: BuildingSight | None = field(default=None, init=False)
 
     def carry_out(self, steps: Sequence[Step], tell: Tell) -> Mapping[str, str]:
@@ -83,6 +85,19 @@ class ClusterSite(ABC):
         del steps
         return {}
 
+    def looks(self, host: str, what: str) -> None:
+        """A host is looked at."""
+        self.hear(HostNews(host, LOOK, "at work", what))
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """What a command that died left running, by name; most engines end with whoever runs them."""
+        return ()
+
+    def take_up(self, tell: Tell, *, acts: bool) -> None:
+        """Follow to its end what a command that died left running; `acts`: something is to be changed now."""
+        del tell, acts
+
     @property
     def section(self) -> Bootstrap:
         """Section `bootstrap` of the profile."""
@@ -93,12 +108,12 @@ class ClusterSite(ABC):
         """How many nodes components must serve on."""
         return len(self.section.hosts)
 
-    def keep(self, hosts: HostsSight, cluster: ControlSight) -> BuildingSight:
+    def keep(self, hosts: HostsSight, cluster: ControlSight, inventory: StepProof | None = None) -> BuildingSight:
         """What was seen of hosts and cluster, with what only the API and the ledger can tell."""
         asks = cluster.best is not None and self.wanted.chosen
         installed = self._installed() if asks else NOT_ASKED
         run = find_proof_run(self.proof) if self.proof else None
-        self.last = BuildingSight(world().now(), hosts, cluster, installed, run)
+        self.last = BuildingSight(world().now(), hosts, cluster, installed, run, inventory)
         return self.last
 
     def _admit(self, names: Sequence[str], tell: Tell) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, cast
 
@@ -33,6 +34,14 @@ SAID_BY_FIELDS = {
     "kube_vip_address": "endpoint.address",
 }
 """Kubespray's variables that fields of the section `bootstrap` stand for."""
+RELIED_ON: Mapping[str, object] = {
+    "etcd_deployment_type": "kubeadm",
+    "kube_apiserver_port": 6443,
+    "kube_config_dir": "/etc/kubernetes",
+    "dns_mode": "coredns",
+}
+"""Kubespray's variables by which a control plane is found and asked, and nodes have names: no other value could be
+proven."""
 Digest = Annotated[str, Field(pattern=SHA256_PATTERN)]
 """A SHA-256 digest in hexadecimal digits."""
 
@@ -131,6 +140,9 @@ class Kubespray(Value):
         for name, field in SAID_BY_FIELDS.items():
             if name in self.variables:
                 raise wrong(f"variables.{name}", f"must be said in {field}: the plan and the proof go by that")
+        for name, value in RELIED_ON.items():
+            if name in self.variables and str(self.variables[name]) != str(value):
+                raise wrong(f"variables.{name}", f"must be {value}, or be left out: the proof asks there")
         return self
 
     @model_validator(mode="after")

@@ -59,6 +59,8 @@ class Step:
     """Ids of steps that must hold before it is begun."""
     alone: bool = False
     """No other step is carried out beside it."""
+    group: str = ""
+    """Steps of one group are carried out by one act, whatever their stages are; "": each stage by an act of its own."""
 
     @property
     def id(self) -> str:
@@ -118,6 +120,27 @@ class StepOutcome:
     """What its proof saw."""
     seconds: float | None
     """From its newest try until its proof was asked; None: this command did not carry it out."""
+
+
+LOOK = "look"
+"""In place of a stage where a host is only looked at."""
+NewsWord = Literal["not yet", "at work", "pass", "fail", "unknown"]
+
+
+@dataclass(frozen=True)
+class HostNews:
+    """What happens now at one subject of a bootstrap, for people who watch."""
+
+    subject: str
+    """A host, a component, or `CLUSTER`."""
+    stage: str
+    """Word of its stage, or `LOOK`; "": the one that it is at, and it says nothing of who is not at work."""
+    word: NewsWord
+    """`not yet`: its turn is to come."""
+    said: str
+    """What it does, or what its proof saw."""
+    line: str = ""
+    """The same where people read lines; "": it is not worth one."""
 
 
 def builder_of(cluster: str) -> str:

@@ -12,17 +12,22 @@ from flows.decisions.bootstrap.adopted import adopted_steps, refuse_node_verbs
 from flows.decisions.bootstrap.changes import leave_steps, upgrade_steps
 from flows.decisions.bootstrap.components import before_admission, component_steps
 from flows.decisions.bootstrap.judge import Wanted
+from flows.decisions.bootstrap.kubespray import behind_validation, kubespray_steps
 from flows.decisions.bootstrap.plan import steps_of
 from flows.decisions.text import first_names
-from profiles.bootstrap.engines import Adopt
+from profiles.bootstrap.engines import Adopt, Kubespray
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
+from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
+from profiles.run import RunProfile
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepRecord
 from workflows.model.components import InstalledComponent
 
 SHOWN = 6
+UNTOLD = {"bootstrap", "description", "context", "kubeconfig"}
+"""Of a cluster profile: what no run trains by. All else is part of the proof: with another one it is another proof."""
 
 
 def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[Step, ...]:
@@ -45,9 +50,11 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
         case "build" | "check" | "join":
             return trimmed(_building(wanted, request, records))
         case "leave":
-            return leave_steps(bootstrap, request.hosts, request.dead)
+            return _changing(bootstrap, leave_steps(bootstrap, request.hosts, request.dead))
         case "upgrade":
-            return upgrade_steps(bootstrap, request.version)
+            concerned = subjects_of(wanted, request, records)
+            steps = [step for step in upgrade_steps(bootstrap, request.version) if step.subject in concerned]
+            return _changing(bootstrap, trimmed(steps))
         case "components":
             return trimmed((*component_steps(wanted.chosen),))
         case "drift" | "uninstall":
@@ -127,11 +134,19 @@ BEGINS = (Stage.CONTROL_PLANE, Stage.WORKERS)
 """Stages that make a host a node."""
 
 
+def _changing(bootstrap: Bootstrap, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Steps that change nodes, behind what the engine itself says first."""
+    return behind_validation(steps) if isinstance(bootstrap.engine, Kubespray) else steps
+
+
 def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> list[Step]:
     concerned = subjects_of(wanted, request, records)
     adopted = isinstance(section(wanted).engine, Adopt)
     if adopted:
         steps = list(adopted_steps(concerned))
+    elif isinstance(wanted.engine, Kubespray):
+        every = kubespray_steps(wanted.cluster, wanted.kubernetes)
+        steps = [step for step in every if step.subject in (*concerned, CLUSTER)]
     else:
         every = steps_of(wanted.cluster, release_of(wanted), wanted.authority)
         steps = [step for step in every if step.subject in concerned]
@@ -147,10 +162,11 @@ def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, S
     )
     parts = (*first, *gates, *others)
     whole = [*steps, *parts]
-    run = section(wanted).proof_run
-    trains = f"run {run} trains to its end"
-    last = Step(Stage.PROOF, CLUSTER, fingerprint_of(whole, run), trains, tuple(step.id for step in (*parts, *steps)))
-    return [*whole, *([last] if run else [])]
+    if wanted.run is None:
+        return whole
+    trains = f"run {wanted.run.name} trains to its end"
+    behind = tuple(step.id for step in (*parts, *steps))
+    return [*whole, Step(Stage.PROOF, CLUSTER, fingerprint_of(whole, wanted.run, wanted.cluster), trains, behind)]
 
 
 def _gate_of(wanted: Wanted, steps: Sequence[Step], host: str) -> tuple[Step, ...]:
@@ -166,9 +182,10 @@ def _admission(wanted: Wanted, hosts: Sequence[str], after: Sequence[str]) -> tu
     return admission_steps(wanted.cluster, hosts, after)
 
 
-def fingerprint_of(steps: Collection[Step], run: str) -> str:
-    """Of everything that a proof proves: steps in any order, and the run that trains."""
-    text = "\n".join([run, *sorted(f"{step.id} {step.wanted}" for step in steps)])
+def fingerprint_of(steps: Collection[Step], run: RunProfile, cluster: ClusterProfile) -> str:
+    """Of everything that a proof proves: steps in any order, the run that trains, and what a cluster tells runs."""
+    told = cluster.model_dump_json(exclude=UNTOLD)
+    text = "\n".join([run.model_dump_json(), told, *sorted(f"{step.id} {step.wanted}" for step in steps)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

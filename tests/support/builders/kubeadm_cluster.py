@@ -12,7 +12,7 @@ from profiles.cluster import ClusterProfile
 from workflows.bootstrap import kubeadm_documents, pod_network
 from workflows.bootstrap.control_sight import ControlSight, Member, PlaneSight
 from workflows.bootstrap.host_file import PENDING
-from workflows.bootstrap.host_state import host_state, sections
+from workflows.bootstrap.host_state import host_state, inventory_of, sections
 from workflows.bootstrap.pod_network import NodeRange
 from workflows.labels import STARTUP_TAINT
 from workflows.model.host_facts import HostFacts, HostImage, HostRoute, UnitState
@@ -76,7 +76,7 @@ def _file(version: str, name: str) -> dict[str, str]:
 
 def ranges(cluster: ClusterProfile) -> list[NodeRange]:
     """A range for each host."""
-    bootstrap, _ = sections(cluster)
+    bootstrap = inventory_of(cluster)
     return [
         NodeRange(name, host.ip, f"10.244.{index}.0/24") for index, (name, host) in enumerate(bootstrap.hosts.items())
     ]
@@ -120,7 +120,7 @@ def node_object(cluster: ClusterProfile, made: ReleaseProfile, own: NodeRange) -
 
 def sight_of(cluster: ClusterProfile, made: ReleaseProfile) -> ControlSight:
     """What control planes see of which everything is as wanted."""
-    planes = sections(cluster)[0].control_planes
+    planes = inventory_of(cluster).control_planes
     images = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in made.images}
     pods = tuple(
         {

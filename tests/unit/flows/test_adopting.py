@@ -16,7 +16,6 @@ from flows.building import adopted, cluster_site, ground, work
 from flows.building.rendered import rendered_bootstrap
 from flows.building.work import BootstrapOutcome
 from flows.decisions.views.approvals import approval_document
-from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.inventory import ClusterHost
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
@@ -267,7 +266,7 @@ def test_hosts_that_are_named_are_looked_at_and_their_nodes_must_be_there(
 ) -> None:
     profile, asked = adopting(n9={"address": "192.0.2.9"}), list[tuple[str, ...]]()
 
-    def look(profile: ClusterProfile, hosts: Collection[str], *, deep: bool) -> HostsSight:
+    def look(profile: ClusterProfile, hosts: Collection[str], *, deep: bool, tell: object) -> HostsSight:
         asked.append(tuple(hosts))
         return host_sights.sight_of(profile, pairs=False)
 
@@ -381,16 +380,28 @@ def test_nodes_come_and_go_by_the_clusters_own_means(made: MadeCluster, fields: 
         carried(adopting(n9={"address": "192.0.2.9"}), **fields)
 
 
-def test_kubespray_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
-    source = {"archive": "/srv/kubespray.tar", "sha256": "a" * 64}
-    engine = Kubespray.model_validate(
-        {"kind": "kubespray", "source": source, "environment": "/opt/venv", "version": "1.36.3"}
-    )
-    profile = adopting()
-    assert profile.bootstrap is not None
-    section = profile.bootstrap.model_copy(update={"engine": engine})
-    with pytest.raises(ProfileError, match=r"bootstrap.engine: kubespray cannot be carried out"):
-        carried(profile.model_copy(update={"bootstrap": section}))
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [({"run_as_user": 0}, True), ({"description": "Another one."}, False), ({"context": "other"}, False)],
+)
+@pytest.mark.usefixtures("made")
+def test_what_runs_train_by_is_proven_anew(changes: Json, again: bool) -> None:
+    first = ground.ground_of(adopting(), BootstrapRequest(cluster="made")).plan[-1]
+    other = ground.ground_of(adopting().model_copy(update=changes), BootstrapRequest(cluster="made")).plan[-1]
+    assert (first.id, other.id) == ("proof/cluster", "proof/cluster")
+    assert (first.wanted != other.wanted) is again
+
+
+def test_a_run_that_cannot_prove_the_cluster_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
+    found = adopting()
+    assert found.bootstrap is not None
+    for name, says in (("nobody", "nobody"), ("demo-gpus", "demo-gpus")):
+        section = found.bootstrap.model_copy(update={"proof_run": name})
+        pools = tuple(pool for pool in found.pools if pool.hardware == "cpu")
+        profile = found.model_copy(update={"bootstrap": section, "pools": pools})
+        with pytest.raises(ProfileError, match=f"bootstrap.proof_run.*{says}"):
+            carried(profile)
+    assert (made.components, made.trained) == ({}, [])
 
 
 def test_its_plan_is_rendered() -> None:

@@ -63,10 +63,11 @@ class World:
         self._deadline, self._clock, self._sleep = deadline, clock, sleep
         self._made: List[str] = []
 
-    def path(self, plural: str, name: str = "", group: str = "") -> str:
-        """Of an object in the proof's namespace; `group` with its version, "" for the core."""
+    def path(self, plural: str, name: str = "", group: str = "", namespace: str = "") -> str:
+        """Of an object in the proof's namespace, or in another; `group` with its version, "" for the core."""
         root = f"/apis/{group}" if group else "/api/v1"
-        return f"{root}/namespaces/{self.namespace}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
+        place = f"{root}/namespaces/{namespace or self.namespace}/{plural}"
+        return place + (f"/{quote(name, safe='')}" if name else "")
 
     @property
     def late(self) -> bool:
