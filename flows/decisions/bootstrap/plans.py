@@ -53,7 +53,7 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
             return _changing(bootstrap, leave_steps(bootstrap, request.hosts, request.dead))
         case "upgrade":
             concerned = subjects_of(wanted, request, records)
-            steps = [step for step in upgrade_steps(bootstrap, request.version) if step.subject in concerned]
+            steps = [step for step in upgrade_steps(bootstrap, request.version) if step.subject in subjects]
             return _changing(bootstrap, trimmed(steps))
         case "components":
             return trimmed((*component_steps(wanted.chosen),))
@@ -141,15 +141,16 @@ def _changing(bootstrap: Bootstrap, steps: tuple[Step, ...]) -> tuple[Step, ...]
 
 def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> list[Step]:
     concerned = subjects_of(wanted, request, records)
+    subjects = {*concerned, CLUSTER}
     adopted = isinstance(section(wanted).engine, Adopt)
     if adopted:
         steps = list(adopted_steps(concerned))
     elif isinstance(wanted.engine, Kubespray):
         every = kubespray_steps(wanted.cluster, wanted.kubernetes)
-        steps = [step for step in every if step.subject in (*concerned, CLUSTER)]
+        steps = [step for step in every if step.subject in subjects]
     else:
         every = steps_of(wanted.cluster, release_of(wanted), wanted.authority)
-        steps = [step for step in every if step.subject in concerned]
+        steps = [step for step in every if step.subject in subjects]
     if request.verb == "join" or request.hosts or not wanted.chosen:
         gated = () if adopted or not can_be_tested(records) else request.hosts
         return [*steps, *(gate for name in gated for gate in _gate_of(wanted, steps, name))]
