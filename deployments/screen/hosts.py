@@ -119,6 +119,8 @@ class HostScreen:
         """The table as it is now."""
         news = [self.heard.popleft() for _ in range(len(self.heard))]
         self.progress, now = progress_after(self.progress, news), self.clock()
+        if not self.progress:
+            return Group()  # nobody was asked yet, and perhaps nobody will be: what is wrong is found first
         return screen(f"{self.title}, {age(now - self.began_at)}", self.foot, self.progress, now, size)
 
 
@@ -145,5 +147,5 @@ def watched(title: str, logs: Path, *, plainly: bool) -> Generator[tuple[Tell, H
         try:
             yield say, shown.hear
         except BaseException:
-            live.transient = False
+            live.transient = not shown.progress
             raise

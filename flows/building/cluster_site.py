@@ -27,6 +27,7 @@ from tasks.bootstrap.proof_run import find_proof_run, train_proof
 from tasks.bootstrap.site import Hear, Tell, unheard
 from tasks.context import world
 from tasks.lease import our_ledger
+from tasks.ssh.looking import GOES_WELL
 from workflows.bootstrap.building import NOT_ASKED, BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.removal import Leaving
@@ -86,8 +87,8 @@ class ClusterSite(ABC):
         return {}
 
     def looks(self, host: str, what: str) -> None:
-        """A host is looked at."""
-        self.hear(HostNews(host, LOOK, "at work", what))
+        """A host is looked at, or cannot be."""
+        self.hear(HostNews(host, LOOK, "at work" if what in GOES_WELL else "unknown", what))
 
     @property
     def unfinished(self) -> tuple[str, ...]:

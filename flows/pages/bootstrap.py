@@ -23,7 +23,7 @@ from flows.decisions.bootstrap.summary import (
 from flows.decisions.text import markdown_text, timestamp
 from flows.pages.frame import PLOT_WIDTH, duration, moment, plural, render
 from flows.pages.plots import Bar
-from flows.pages.style import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
+from flows.pages.style import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, YELLOW
 from workflows.model.bootstrap import CLUSTER, Stage, StepOutcome, StepRecord
 from workflows.model.events import Sheet
 
@@ -34,6 +34,7 @@ STAGE_COLOURS = {
     Stage.WORKERS: GREEN,
     Stage.NETWORK: GREY,
     Stage.COMPONENTS: PINK,
+    Stage.ADMISSION: YELLOW,
     Stage.PROOF: SKY,
 }
 """Beside the name of each lane, which says it, too."""

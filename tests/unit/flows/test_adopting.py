@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -27,11 +27,13 @@ from tasks.bootstrap.site import Tell
 from tasks.context import World, standing_in
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
+from tasks.ssh.looking import ASKED
 from tests.support.builders import host_sights
 from tests.support.builders.components import chosen_of, cluster_with
 from tests.support.builders.why_sights import RUN
 from workflows import labels
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
+from workflows.model.bootstrap import HostNews
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_sight import HostsSight
 from workflows.model.nodes import joins
@@ -266,13 +268,26 @@ def test_hosts_that_are_named_are_looked_at_and_their_nodes_must_be_there(
 ) -> None:
     profile, asked = adopting(n9={"address": "192.0.2.9"}), list[tuple[str, ...]]()
 
-    def look(profile: ClusterProfile, hosts: Collection[str], *, deep: bool, tell: object) -> HostsSight:
+    def look(
+        profile: ClusterProfile, hosts: Collection[str], *, deep: bool, tell: Callable[[str, str], None]
+    ) -> HostsSight:
         asked.append(tuple(hosts))
+        for what in (ASKED, "192.0.2.9 does not answer"):
+            tell("n9", what)
         return host_sights.sight_of(profile, pairs=False)
 
     monkeypatch.setattr(adopted, "look_at_hosts", look)
-    outcome = carried(profile)
+    news: list[HostNews] = []
+    request = BootstrapRequest(cluster=profile.name)
+    outcome = bootstrap.carry_through(profile, request, lambda line: None, hear=news.append)
     assert (outcome.word, asked, made.components) == ("failed", [("n9",)], {})
+    assert [(one.subject, one.stage, one.word) for one in news] == [
+        ("n9", "look", "not yet"),
+        ("n9", "look", "at work"),
+        ("n9", "look", "unknown"),
+        ("cluster", "prechecks", "fail"),
+        ("n9", "prechecks", "fail"),
+    ]
     assert "there is no node n9" in next(step.why for step in outcome.steps if step.id == "prechecks/cluster")
     assert any("n9: node: wanted a node, found missing" in line for line in carried(profile, verb="drift").notes)
 

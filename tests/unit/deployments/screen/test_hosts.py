@@ -96,6 +96,8 @@ def test_what_is_heard_between_two_drawings_is_seen_at_the_next() -> None:
     now = [NOW]
     shown = HostScreen("made: build", "logs", clock=lambda: now[0])
     console = Console(record=True, width=80, file=io.StringIO())
+    console.print(shown.draw((80, 24)), end="")
+    assert console.export_text(clear=False) == "", "what is wrong with a profile is found before any host is asked"
     shown.hear(HostNews("n1", LOOK, "at work", "is asked"))
     now[0] += 4
     console.print(shown.draw((80, 24)))
