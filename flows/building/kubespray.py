@@ -173,7 +173,9 @@ class KubesprayHosts(ClusterSite):
             self._keep_etcd(behind, planes, tell)
             empty_nodes(cluster, anchor, [name for name in workers if name in behind], tell)
             what = f"upgrade-{version}-{first_names(behind, SHOWN)}"
-            outcome = self._operate(what, kubespray.upgrade(version, behind), planes, tell)
+            # The steps are one batch already, within the brake; of control planes never two are away.
+            playbooks = kubespray.upgrade(version, behind, at_once=max(1, len(workers)))
+            outcome = self._operate(what, playbooks, planes, tell)
         if outcome.word is VerdictWord.PASS:
             open_nodes(cluster, anchor, workers)
         return failed(steps, outcome)

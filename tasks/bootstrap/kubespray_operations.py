@@ -94,7 +94,8 @@ def unfinished(home: Path) -> tuple[str, ...]:
 
 def still_runs(home: Path, name: str) -> bool:
     """Whether a playbook of an operation runs now."""
-    return any(recorded(path) is not None for path in (home / name).glob(f"[0-9]*/{PROCESS}"))
+    begun = [path for path in (home / name).glob("[0-9][0-9]") if was_begun(path)]
+    return any(recorded(path / PROCESS) is not None for path in begun)
 
 
 def take_up(home: Path, name: str, secrets: frozenset[str], listeners: Listeners) -> KubesprayOutcome:

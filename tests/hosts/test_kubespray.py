@@ -112,7 +112,7 @@ def test_a_cluster_comes_up_and_every_verb_speaks_to_its_playbook(tmp_path: Path
     assert in_words(made.told[-1]) == "4 hosts, failed: none"
     for name, playbooks in {
         "in": kubespray.node_in(made.bootstrap.control_planes, ["n3"]),
-        "upgrade": kubespray.upgrade("1.36.4", list(made.bootstrap.hosts)),
+        "upgrade": kubespray.upgrade("1.36.4", list(made.bootstrap.hosts), at_once=2),
         "out": kubespray.node_out(["n3"], dead=True),
     }.items():
         assert made.carry_out(name, playbooks).word is VerdictWord.PASS, name

@@ -34,6 +34,8 @@ FILE_URLS = {
 name that only a sample file uses."""
 ALIVE_SECONDS, ALIVE_COUNT = 5, 6
 """A host that answers nothing for the product of both is lost."""
+BALANCER = "lb-apiserver.kubernetes.local"
+"""Kubespray's own name of the API's balancer; only hosts of its clusters know it."""
 _RESERVED = re.compile(r"[-a-z0-9.]*(?:kubernetes|k8s)\.io/")
 """Keys of taints that Kubespray's role `node-taint` leaves on a node; it takes away all others that it is not told."""
 
@@ -100,6 +102,11 @@ def section_of(cluster: ClusterProfile) -> tuple[Bootstrap, Kubespray]:
     return bootstrap, bootstrap.engine
 
 
+def balancer_name(engine: Kubespray) -> str:
+    """By which nodes find the API where the endpoint is an address: Kubespray writes this name into their files."""
+    return str(engine.variables.get("apiserver_loadbalancer_domain_name", BALANCER))
+
+
 # Verbs.
 
 
@@ -132,12 +139,9 @@ def node_out(hosts: Sequence[str], *, dead: bool) -> tuple[KubesprayPlaybook, ..
     )
 
 
-def upgrade(version: str, hosts: Sequence[str]) -> tuple[KubesprayPlaybook, ...]:
-    """These hosts to a version of Kubernetes: control planes one at a time, workers all at once.
-
-    Who of the workers may be away together is the caller's to say: they are one batch.
-    """
-    wanted = {"kube_version": version, "serial": len(hosts)}
+def upgrade(version: str, hosts: Sequence[str], at_once: int) -> tuple[KubesprayPlaybook, ...]:
+    """These hosts to a version of Kubernetes, so many at a time; control planes always go one by one."""
+    wanted = {"kube_version": version, "serial": at_once}
     return (
         KubesprayPlaybook("playbooks/facts.yml"),
         KubesprayPlaybook("upgrade-cluster.yml", tuple(hosts), wanted),

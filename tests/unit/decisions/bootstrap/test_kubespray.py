@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flows.decisions.bootstrap.changes import why_not_leave
 from flows.decisions.bootstrap.drift import drift_of
-from flows.decisions.bootstrap.judge import Wanted, judged
+from flows.decisions.bootstrap.judge import Wanted, checks_of, judged
 from flows.decisions.bootstrap.kubespray import ACCEPTED, kubespray_notes, making, running_versions, scope_of
 from flows.decisions.bootstrap.next_move import CarryOutSteps, next_steps
 from flows.decisions.bootstrap.plans import plan_of
@@ -239,6 +239,26 @@ def test_a_control_plane_whose_api_does_not_serve_tells_its_version_by_its_kubel
     hosts = replace(told.hosts, hosts={**told.hosts.hosts, "c1": replace(host, facts=facts)})
     assert running_versions(replace(told, hosts=hosts)) == {"1.35.4"}
     assert running_versions(seen(BARE)) == frozenset()
+
+
+def node(server: str, *, plane: bool) -> host_sights.Defect:
+    return host_sights.Defect(items=host_sights.node_of(server, plane=plane))
+
+
+@pytest.mark.parametrize(
+    ("server", "fit"),
+    [
+        ("https://lb-apiserver.kubernetes.local:6443", True),
+        ("https://localhost:6443", True),
+        ("https://192.0.2.10:6443", True),
+        ("https://api.elsewhere.example.org:6443", False),
+    ],
+)
+def test_nodes_that_kubespray_made_are_this_clusters(server: str, fit: bool) -> None:
+    defects = {name: node(server, plane=name in PLANES) for name in NAMES}
+    hosts = host_sights.sight_of(CLUSTER, defects)
+    findings = [one for one in checks_of(wanted(), replace(seen(), hosts=hosts)).stopped if "cluster" in one.check]
+    assert [one.check for one in findings] == ([] if fit else ["foreign-cluster"])
 
 
 # Which playbooks.

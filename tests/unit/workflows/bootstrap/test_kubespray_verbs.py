@@ -35,7 +35,7 @@ def test_hosts_leave_and_dead_ones_are_not_cleaned_up(dead: bool) -> None:
 
 def test_a_batch_is_upgraded_at_once_and_knows_facts() -> None:
     wanted = {"kube_version": "1.36.4", "serial": 2}
-    assert kubespray.upgrade("1.36.4", ["w1", "w2"]) == (
+    assert kubespray.upgrade("1.36.4", ["w1", "w2"], at_once=2) == (
         FACTS,
         KubesprayPlaybook("upgrade-cluster.yml", ("w1", "w2"), wanted),
     )
