@@ -52,8 +52,8 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
         case "leave":
             return _changing(bootstrap, leave_steps(bootstrap, request.hosts, request.dead))
         case "upgrade":
-            concerned = subjects_of(wanted, request, records)
-            steps = [step for step in upgrade_steps(bootstrap, request.version) if step.subject in subjects]
+            concerned = set(subjects_of(wanted, request, records))
+            steps = [step for step in upgrade_steps(bootstrap, request.version) if step.subject in concerned]
             return _changing(bootstrap, trimmed(steps))
         case "components":
             return trimmed((*component_steps(wanted.chosen),))

@@ -47,6 +47,7 @@ class MadeHosts:
     hear: Hear
     broken: str = ""
     holding: set[str] = field(default_factory=set[str])
+    last: BuildingSight | None = None
 
     def look(self, hosts: Collection[str], *, deep: bool) -> BuildingSight:
         return BuildingSight(1.0, HostsSight(1.0, {}, False), ControlSight({}), NOT_ASKED, None)
@@ -59,6 +60,10 @@ class MadeHosts:
 
     def explain(self, steps: Sequence[Step]) -> Mapping[str, str]:
         return {}
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        return ()
 
     def judged(self, wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepProofs:
         holds, lacks = StepProof(VerdictWord.PASS, "it holds"), StepProof(VerdictWord.FAIL, "it is not there")

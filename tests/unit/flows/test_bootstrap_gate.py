@@ -59,7 +59,9 @@ class MadeHosts:
     def __post_init__(self) -> None:
         self.planes = sight_of(self.profile, release())
 
-    def look_at_hosts(self, profile: ClusterProfile, hosts: Collection[str], *, deep: bool, more: object) -> HostsSight:
+    def look_at_hosts(
+        self, profile: ClusterProfile, hosts: Collection[str], *, deep: bool, more: object, tell: object
+    ) -> HostsSight:
         seen, found = host_sights.sight_of(self.profile, pairs=deep), dict[str, Any]()
         for name in hosts:
             own, sound = facts_of(self.profile, release(), name), seen.hosts[name].facts

@@ -18,7 +18,7 @@ from flows.decisions.bootstrap.judge import Wanted, judged
 from flows.decisions.bootstrap.next_move import CarryOutSteps, next_steps
 from flows.decisions.bootstrap.plans import plan_of
 from profiles.bootstrap.request import BootstrapRequest
-from profiles.loading.load import load_hardware
+from profiles.loading.load import load_hardware, load_run
 from profiles.vocabulary import VerdictWord
 from tests.support.builders import host_sights
 from tests.support.builders.components import chosen_of, cluster_with
@@ -114,7 +114,8 @@ def test_of_a_cluster_that_was_there_only_nodes_with_the_taint_are_judged() -> N
 def wanted(*components: str, **more: Any) -> Wanted:
     cluster = kubeadm_cluster(components=[{"name": name} for name in components], **more)
     brings = cluster.bootstrap is not None and cluster.bootstrap.install_components
-    return Wanted(cluster, release(), {"cpu": load_hardware("cpu")}, wanted_components(cluster) if brings else ())
+    chosen, run = (wanted_components(cluster), load_run("demo")) if brings else ((), None)
+    return Wanted(cluster, release(), {"cpu": load_hardware("cpu")}, chosen, run=run)
 
 
 def plan(made: Wanted, verb: str = "build", records: Mapping[str, StepRecord] | None = None, **more: Any) -> list[Step]:

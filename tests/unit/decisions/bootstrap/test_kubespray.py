@@ -18,7 +18,7 @@ from flows.decisions.bootstrap.next_move import CarryOutSteps, next_steps
 from flows.decisions.bootstrap.plans import plan_of
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.errors import Refused
-from profiles.loading.load import load_hardware
+from profiles.loading.load import load_hardware, load_run
 from profiles.vocabulary import VerdictWord
 from tests.support.builders import host_sights
 from tests.support.builders.components import chosen_of, cluster_with
@@ -98,7 +98,7 @@ def test_it_ends_in_the_same_proof_as_every_engine() -> None:
     assert found.bootstrap is not None
     section = found.bootstrap.model_copy(update={"engine": BOOTSTRAP.engine, "hosts": BOOTSTRAP.hosts})  # pyright: ignore[reportOptionalMemberAccess]
     cluster = found.model_copy(update={"bootstrap": section})
-    plan = plan_of(Wanted(cluster, None, {}, chosen_of(found)), request(), {})
+    plan = plan_of(Wanted(cluster, None, {}, chosen_of(found), run=load_run("demo")), request(), {})
     assert plan[-1].id == "proof/cluster"
     assert {"components/metrics-server", "control-plane/c1", "workers/w1"} <= set(plan[-1].after)
 
