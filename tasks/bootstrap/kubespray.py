@@ -236,6 +236,7 @@ def _prepare(folder: Path, files: Mapping[str, str], playbooks: Sequence[Kubespr
                     f"the operation {folder.name} was begun with other playbooks: give this one another name"
                 )
             return
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # what Ansible tells of tasks may hold secrets
         for inner, text in files.items():
             (folder / inner).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write_private(folder / inner, text)

@@ -165,6 +165,8 @@ def test_a_worker_that_was_upgraded_and_not_opened_again_is_only_opened(standing
     outcome = standing.carried(standing.profile(version="1.36.4"), verb="upgrade", version="1.36.4")
     assert (outcome.word, standing.hosts.acts) == ("done", ["open n3"])
     assert standing.operations() == ["0001-validation"]
+    kept = standing.folder / "home" / "kubespray" / "operations" / "made"
+    assert kept.stat().st_mode & 0o777 == 0o700, "what Ansible tells of tasks may hold secrets"
 
 
 def test_hosts_leave_alive_or_dead_and_stay_out(standing: Site) -> None:
