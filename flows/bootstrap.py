@@ -126,22 +126,32 @@ def carry_through(
             found = compared(builder, ground)
             publish_first(found)
             return found
-        acts = request.verb != "check" and request.mode is not Mode.OBSERVE
-        take_up(builder, ground, acts=acts)
-        seen = builder.begin(ground.hosts)
-        refuse_change(ground, seen)
-        plan = planned(ground, seen)
-        notes = notes_of(ground, seen)
-        first = replace(builder.first(plan, seen), notes=(*notes, *untested(ground, plan)))
-        publish_first(first)
-        if not acts or first.word != "done":
-            return first
-        for note in engine_notes(ground.wanted):
-            tell(note)
-        if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
-            return builder.denied(plan, seen, why)
-        ended = builder.carry_through(plan, seen)
-        return replace(ended, notes=(*notes, *untested(ground, plan)))
+        return changed(builder, ground)
+
+
+def changed(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome:
+    """What the first look says; where hosts are fit and the request acts, how carrying it out ended.
+
+    Raises:
+        Refused, Unavailable: see `carry_through`.
+    """
+    request = ground.request
+    acts = request.verb != "check" and request.mode is not Mode.OBSERVE
+    take_up(builder, ground, acts=acts)
+    seen = builder.begin(ground.hosts)
+    refuse_change(ground, seen)
+    plan = planned(ground, seen)
+    notes = notes_of(ground, seen)
+    first = replace(builder.first(plan, seen), notes=(*notes, *untested(ground, plan)))
+    publish_first(first)
+    if not acts or first.word != "done":
+        return first
+    for note in engine_notes(ground.wanted):
+        builder.tell(note)
+    if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
+        return builder.denied(plan, seen, why)
+    ended = builder.carry_through(plan, seen)
+    return replace(ended, notes=(*notes, *untested(ground, plan)))
 
 
 def planned(ground: Ground, seen: BuildingSight) -> tuple[Step, ...]:
