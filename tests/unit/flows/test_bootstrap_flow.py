@@ -47,6 +47,7 @@ class MadeHosts:
     hear: Hear
     broken: str = ""
     holding: set[str] = field(default_factory=set[str])
+    request_cluster: str = "bootstrap-example"
     last: BuildingSight | None = None
     request_cluster: str = "made"
 
