@@ -1,7 +1,8 @@
 """Lines of this node's kernel since a moment that may matter to a training, and counts of fatal ones.
 
-The kernel's own buffer is read where the pod may (`/dev/kmsg`), else `dmesg` is called. Both stamp lines in seconds
-since boot; those stamps drift against the clock of the day, so lines of one minute before the moment count too.
+The kernel's own buffer is read where the pod may (`/dev/kmsg`), else `dmesg` is called, else the kernel is asked as it
+does. All stamp lines in seconds since boot; those stamps drift against the clock of the day, so lines of one minute
+before the moment count too.
 
 The probe counts fatal lines, lock-ups, and links that went down. Its table is a short one of what no node may train
 with; the rules of the diagnosis decide on every other line, and a test compares this table with them.
@@ -9,6 +10,7 @@ with; the rules of the diagnosis decide on every other line, and a test compares
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -45,6 +47,8 @@ DRIFT_SECONDS = 60.0
 RECORD_BYTES = 16384
 """More than the longest record of the kernel's buffer."""
 DEVICE = "/dev/kmsg"
+READ_ALL, SIZE_BUFFER = 3, 10
+"""Actions of syslog(2): the whole buffer, and how large it is."""
 _RAW = re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? ?(.*)$")
 """A line of `dmesg --raw`: priority, seconds since boot, perhaps the caller, text."""
 
@@ -136,8 +140,32 @@ def _from_file(path: str) -> Tuple[str, List[KernelLine]]:
 def _from_dmesg(refused: str, timeout_seconds: float) -> Tuple[str, List[KernelLine]]:
     ended = run_program(("dmesg", "-r"), timeout_seconds)
     if ended.code != 0:
-        raise UnreadableError(f"{refused}; {ended.problem or ended.errors.strip() or f'dmesg: exit code {ended.code}'}")
+        said = ended.problem or ended.errors.strip() or f"dmesg: exit code {ended.code}"
+        return _from_system_call(f"{refused}; {said}")
     return "dmesg", parse_text(ended.output)
+
+
+def _from_system_call(refused: str) -> Tuple[str, List[KernelLine]]:
+    """As `dmesg` reads it: images of programs alone have neither the device nor the command."""
+    try:
+        buffer = ctypes.create_string_buffer(ask_kernel(SIZE_BUFFER))
+        count = ask_kernel(READ_ALL, buffer, len(buffer))
+    except OSError as error:
+        raise UnreadableError(f"{refused}; syslog(2): {error.strerror}") from error
+    return "syslog(2)", parse_text(buffer.raw[:count].decode("utf-8", "replace"))
+
+
+def ask_kernel(action: int, buffer: Optional["ctypes.Array[ctypes.c_char]"] = None, size: int = 0) -> int:
+    """The system call syslog(2); what it answers.
+
+    Raises:
+        OSError: it is refused.
+    """
+    answer = int(ctypes.CDLL(None, use_errno=True).klogctl(action, buffer, size))
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return answer
 
 
 def parse_text(text: str) -> List[KernelLine]:

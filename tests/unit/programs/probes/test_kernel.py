@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -157,11 +159,33 @@ def test_the_log_is_read_by_dmesg_where_the_buffer_may_not_be_opened(dmesg: Dmes
     assert [one.value for one in found.readings] == [1.0, 0.0, 0.0]
 
 
-def test_a_log_that_may_not_be_read_is_unknown(dmesg: Dmesg) -> None:
+def refuse_all(action: int, buffer: object = None, size: int = 0) -> int:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def test_a_log_that_may_not_be_read_is_unknown(dmesg: Dmesg, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_log, "ask_kernel", refuse_all)
     found = dmesg("echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1")
     assert found.readings == ()
     assert "Operation not permitted" in found.unknown
     assert "read_kernel_log" in found.unknown
+
+
+def test_where_there_is_neither_device_nor_command_the_kernel_itself_is_asked(
+    dmesg: Dmesg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = b"<6>[%.6f] watchdog: BUG: soft lockup - CPU#3 stuck for 22s!\n" % time.clock_gettime(time.CLOCK_MONOTONIC)
+
+    def answer(action: int, buffer: Any = None, size: int = 0) -> int:
+        if action == kernel_log.SIZE_BUFFER:
+            return 1 << 14
+        assert size == 1 << 14
+        buffer[: len(said)] = said
+        return len(said)
+
+    monkeypatch.setattr(kernel_log, "ask_kernel", answer)
+    found = dmesg("exit 127")
+    assert [one.value for one in found.readings] == [0.0, 1.0, 0.0]
 
 
 def test_an_empty_log_is_unknown(dmesg: Dmesg) -> None:
