@@ -5,6 +5,7 @@ What the gate hands on of the kernel's log: telling lines since a moment, few an
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -380,6 +381,15 @@ def test_where_the_buffer_may_not_be_read_dmesg_is_asked(without_device: Path) -
     assert found.evidence.startswith("dmesg")
 
 
+@pytest.fixture
+def silent_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(action: int, buffer: object = None, size: int = 0) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(kernel_log, "ask_kernel", refuse)
+
+
+@pytest.mark.usefixtures("silent_kernel")
 def test_where_nothing_may_be_read_it_is_unknown_and_says_why(without_device: Path) -> None:
     dmesg(without_device, "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1")
     found = kernel_log.check("node-1", 0.0, "", 5.0)
@@ -387,6 +397,7 @@ def test_where_nothing_may_be_read_it_is_unknown_and_says_why(without_device: Pa
     assert "no-such-device: No such file or directory; dmesg: read kernel buffer failed" in found.evidence
 
 
+@pytest.mark.usefixtures("silent_kernel")
 def test_where_there_is_no_dmesg_it_is_unknown(without_device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(without_device))
     assert kernel_log.check("node-1", 0.0, "", 5.0).verdict == "unknown"
