@@ -23,10 +23,12 @@ from prefect.states import Completed, Failed
 
 from flows.building.ground import Ground, ground_of
 from flows.building.work import BootstrapOutcome, Builder, Result, Shown, directly
-from flows.decisions.bootstrap.changes import why_not_leave, why_not_upgrade
+from flows.decisions.bootstrap.changes import way_back, why_not_leave, why_not_upgrade
+from flows.decisions.bootstrap.configuration import unchangeable
 from flows.decisions.bootstrap.drift import drift_of
 from flows.decisions.bootstrap.judge import checks_of, judged
 from flows.decisions.bootstrap.plans import removal_steps, section
+from flows.decisions.bootstrap.rollout import plan_as_seen
 from flows.decisions.text import first_names
 from flows.pages.bootstrap import bootstrap_page, plan_sheet, table_sheet
 from profiles.bootstrap.request import BootstrapRequest
@@ -41,12 +43,15 @@ from tasks.prefect.automations import asked_by
 from tasks.prefect.run_page import put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.bootstrap.building import BuildingSight
+from workflows.bootstrap.control_sight import ControlSight
 from workflows.model.bootstrap import Stage, builder_of
 from workflows.model.host_facts import Unread
 from workflows.model.manifest import part
 from workflows.model.records import Actor, one_line
 
 SHOWN = 6
+CHANGES_HOSTS = ("build", "check", "join", "leave", "upgrade")
+"""Verbs that stand on what the cluster was made with."""
 
 
 @flow(name="bootstrap", flow_run_name="bootstrap {request.verb}", validate_parameters=True)
@@ -99,12 +104,14 @@ def carry_through(
         )
         if request.verb == "drift":
             return compared(builder, ground)
-        seen = builder.begin(ground.hosts)
+        seen = builder.begin(ground.hosts, deep=any(step.stage is Stage.PRECHECKS for step in ground.plan))
         refuse_change(ground, seen)
-        plan = ground.plan
+        plan = plan_as_seen(ground.plan, section(ground.wanted), seen)
         if request.verb == "uninstall":
             plan = removal_steps({} if isinstance(seen.components, Unread) else seen.components)
         notes = notes_of(ground, seen)
+        for note in notes:
+            tell(note)
         first = replace(builder.first(plan, seen), notes=notes)
         if request.verb == "check" or request.mode is Mode.OBSERVE or first.word != "done":
             return first
@@ -127,6 +134,8 @@ def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcom
 
 def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
     """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once."""
+    if ground.request.verb == "upgrade":
+        return (way_back(running_versions(seen), ground.request.version),)
     if not any(step.stage is Stage.PRECHECKS for step in ground.plan):
         return ()
     checks = checks_of(ground.wanted, seen)
@@ -142,9 +151,12 @@ def refuse_change(ground: Ground, seen: BuildingSight) -> None:
     """Nothing where the cluster bears what is asked for.
 
     Raises:
-        Refused: it would lose its quorum, leave versions out, or nobody can tell.
+        Refused: it would lose its quorum, leave versions out, or nobody can tell; or the profile says otherwise of
+            what a cluster that stands can never change.
     """
     request, bootstrap, best = ground.request, section(ground.wanted), seen.cluster.best
+    if ground.wanted.release is not None and request.verb in CHANGES_HOSTS:
+        refuse_other_cluster(ground.wanted.cluster, seen.cluster)
     why = ""
     if request.verb == "leave":
         members = None if best is None or best.members is None else {one.name: not one.why for one in best.members}
@@ -154,13 +166,29 @@ def refuse_change(ground: Ground, seen: BuildingSight) -> None:
     elif request.with_data and request.confirmed != ground.wanted.cluster.name:
         why = f"its data will be gone for ever: say --confirmed {ground.wanted.cluster.name}"
     elif request.verb == "upgrade":
-        running = [
-            str(part(node, "status", "nodeInfo").get("kubeletVersion", ""))
-            for node in (seen.cluster.nodes or {}).values()
-        ]
-        why = why_not_upgrade([*running, best.version if best is not None else ""], request.version)
+        why = why_not_upgrade(running_versions(seen), request.version)
     if why:
         raise Refused(request.verb, why)
+
+
+def running_versions(seen: BuildingSight) -> list[str]:
+    """Versions of Kubernetes that nodes run, and the one that the cluster is meant to have."""
+    nodes, best = (seen.cluster.nodes or {}).values(), seen.cluster.best
+    running = [str(part(node, "status", "nodeInfo").get("kubeletVersion", "")) for node in nodes]
+    return [*running, *([best.version] if best is not None else [])]
+
+
+def refuse_other_cluster(cluster: ClusterProfile, sight: ControlSight) -> None:
+    """Nothing where the cluster that stands can become what the profile says.
+
+    Raises:
+        Refused: it keeps one of these fields for ever.
+    """
+    found = unchangeable(cluster, sight)
+    if found:
+        more = f" (and {', '.join(one.what for one in found[1:SHOWN])})" if len(found) > 1 else ""
+        keeps = "a cluster that stands keeps it for ever: put the field back, or make another cluster"
+        raise Refused(found[0].what, f"found {found[0].found}, wanted {found[0].wanted}: {keeps}{more}")
 
 
 def not_approved(builder: Builder[BuildingSight], ground: Ground, first: BootstrapOutcome) -> str:

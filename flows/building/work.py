@@ -88,10 +88,10 @@ class Builder(Generic[Seen]):
     def __post_init__(self) -> None:
         self.book = StepBook(self.profile, world().now())
 
-    def begin(self, hosts: Sequence[str]) -> Seen:
-        """The first, deep look."""
+    def begin(self, hosts: Sequence[str], *, deep: bool = True) -> Seen:
+        """The first look; `deep` where hosts are to be found fit."""
         self.tell(f"looking at {len(hosts)} host{'s'[: len(hosts) != 1]}")
-        return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=True))
+        return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=deep))
 
     def first(self, plan: Sequence[Step], seen: Seen) -> BootstrapOutcome:
         """What the first look says: what would be carried out, or which hosts are not fit; nothing is changed."""

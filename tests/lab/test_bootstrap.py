@@ -3,79 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tasks.ledger.ledger import Ledger
-from tasks.settings import Settings
 from tests.bed.commands import until
+from tests.lab.commanding import Commands
+from tests.lab.hosts import Host
 from tests.lab.lab import Lab
 from tests.lab.layout import VIRTUAL
 from tests.support.running.waiting import patience
 from workflows.model.bootstrap import Stage
 
-Json = dict[str, Any]
-COMMAND_S = patience(900.0)
 API_AWAY_S = patience(10.0)
-LOOK_S = 0.05
 WRITTEN = "/etc /usr/local /opt /var/lib/kubelet/config.yaml /var/lib/etcd/member/wal"
 """What a bootstrap writes on a host."""
-
-
-class Commands:
-    """`primus bootstrap` as a person types it, with a home of its own."""
-
-    def __init__(self, home: Path, profile: Path) -> None:
-        self.profile = profile
-        self.begin_anew(home)
-
-    def begin_anew(self, home: Path) -> None:
-        """With a ledger that knows nothing."""
-        own = {name: value for name, value in os.environ.items() if not name.startswith("PRIMUS_")}
-        self.home, self.environment = home, {**own, "PRIMUS_HOME": str(home)}
-        self.ledger = Ledger(Settings.from_environment({"PRIMUS_HOME": str(home)}).ledger_url)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "deployments.cli.main", "bootstrap", str(self.profile), *words, "--json"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, env=self.environment, text=True, start_new_session=True, **pipes)  # pyright: ignore[reportCallIssue, reportArgumentType]
-
-    def run(self, *words: str, code: int = 0) -> Json:
-        """The document that it prints."""
-        process = self.start(*words)
-        out, said = process.communicate(timeout=COMMAND_S)
-        assert process.returncode == code, f"{process.returncode}: {said[-3000:]}{out[-3000:]}"
-        return json.loads(out)
-
-    def killed_once(self, stage: Stage, subject: str) -> float:
-        """Start it, and SIGKILL it once this step stands in the ledger as begun; seconds until it stood there."""
-        process, began, step = self.start(), time.monotonic(), f"{stage}/{subject}"
-        deadline = time.monotonic() + COMMAND_S
-        while time.monotonic() < deadline:
-            record = self.ledger.bootstrap_steps("made").get(step)
-            if record is not None and record.state == "began":
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-                return time.monotonic() - began
-            if process.poll() is not None:
-                out, said = process.communicate()
-                pytest.fail(f"it ended with {process.returncode} before {step} began: {said[-3000:]}{out[-2000:]}")
-            time.sleep(LOOK_S)
-        pytest.fail(f"{step} never began")
-
-    def begun(self) -> Counter[str]:
-        """How often each step was begun, of all commands."""
-        lines = [line for line in self.ledger.history() if line.kind == "bootstrap" and line.why.startswith("began: ")]
-        return Counter(line.subject for line in lines)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +55,11 @@ def digests(lab: Lab) -> dict[str, str]:
     return {host.name: host.run(find).split()[0] for host in lab.hosts}
 
 
+def routes(host: Host) -> str:
+    """What a host's kernel and our file on it know of ways to pods."""
+    return host.run("ip route; sed 's/ / via /; s/$/ /' /etc/primus-flows/pod-routes")
+
+
 def test_a_check_says_what_would_be_done_and_writes_nothing(lab: Lab, bare: Commands) -> None:
     commands = bare
     before = digests(lab)
@@ -125,7 +75,7 @@ def test_three_hosts_become_a_cluster_though_the_command_is_killed_amid_every_st
     commands = bare
     first, *others = [host.name for host in lab.hosts]
     for stage, subject in ((Stage.HOSTS, first), (Stage.CONTROL_PLANE, first), (Stage.CONTROL_PLANE, others[0])):
-        seconds = commands.killed_once(stage, subject)
+        seconds = commands.killed_once(f"{stage}/{subject}")
         print(f"killed amid {stage}/{subject}, {seconds:.1f} s after it was started")
     began = time.monotonic()
     told = commands.run()
@@ -137,8 +87,7 @@ def test_three_hosts_become_a_cluster_though_the_command_is_killed_amid_every_st
     begun = commands.begun()
     assert begun[f"control-plane/{first}"] <= 2
     assert all(count == 1 for step, count in begun.items() if step.startswith("network/"))
-    kubeconfig = commands.home / "clusters" / "made" / "kubeconfig"
-    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert commands.kubeconfig.stat().st_mode & 0o777 == 0o600
     nodes = json.loads(lab.host(first).run("kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o json"))
     assert len(nodes["items"]) == len(lab.hosts)
 
@@ -182,8 +131,11 @@ def test_drifts_that_were_put_in_are_found_and_no_other(lab: Lab, proven: Comman
 def test_a_host_leaves_and_joins_again(lab: Lab, proven: Commands) -> None:
     commands = proven
     leaving = lab.hosts[-1].name
+    own = f"via {lab.hosts[-1].address} "
+    assert all(own in routes(host) for host in lab.hosts[:-1])
     told = commands.run("--leave", leaving)
     assert told["word"] == "done"
+    assert not any(own in routes(host) for host in lab.hosts[:-1]), "who stays has forgotten the way to who left"
     left = "find /etc/kubernetes /var/lib/etcd /var/lib/primus-flows/etcd-snapshots -mindepth 1 2>/dev/null | wc -l"
     assert lab.host(leaving).run(left).strip() == "0"
     assert leaving not in commands.run("--check")["table"]

@@ -11,9 +11,9 @@ from flows.decisions.bootstrap.adopted import adopted_steps, refuse_node_verbs
 from flows.decisions.bootstrap.changes import leave_steps, upgrade_steps
 from flows.decisions.bootstrap.components import component_steps
 from flows.decisions.bootstrap.judge import Wanted
-from flows.decisions.bootstrap.plan import steps_of
+from flows.decisions.bootstrap.plan import network_steps, steps_of
 from flows.decisions.text import first_names
-from profiles.bootstrap.engines import Adopt
+from profiles.bootstrap.engines import Adopt, Kubeadm
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
@@ -44,9 +44,10 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
         case "build" | "check" | "join":
             return trimmed(_building(wanted, request, records))
         case "leave":
-            return leave_steps(bootstrap, request.hosts, request.dead)
+            return _leaving(wanted, request, records)
         case "upgrade":
-            return upgrade_steps(bootstrap, request.version)
+            concerned = set(subjects_of(wanted, request, records))
+            return tuple(step for step in upgrade_steps(bootstrap, request.version) if step.subject in concerned)
         case "components":
             return trimmed((*component_steps(wanted.chosen),))
         case "drift" | "uninstall":
@@ -99,7 +100,8 @@ def refuse_unknown(bootstrap: Bootstrap, names: Sequence[str]) -> None:
 def subjects_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[str, ...]:
     """Hosts that the request concerns, in the order of the inventory.
 
-    A host that left stays out until it is asked to join. Who joins concerns itself and those that were begun before.
+    A host that left stays out until it is asked to join. Who joins concerns itself and those that were begun before;
+    who leaves, all that stay.
     """
     hosts = section(wanted).hosts
     gone = {record.subject for record in records.values() if has_left(record, records)}
@@ -107,8 +109,8 @@ def subjects_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str,
     match request.verb:
         case "join":
             chosen = [name for name in hosts if name in request.hosts or (name in begun and name not in gone)]
-        case "leave":
-            chosen = [name for name in hosts if name in request.hosts]
+        case "leave":  # those who stay have routes to who leaves
+            chosen = [name for name in hosts if name not in gone or name in request.hosts]
         case _:
             chosen = [name for name in hosts if name not in gone and (not request.hosts or name in request.hosts)]
     return tuple(name for name in chosen if name not in request.without)
@@ -126,6 +128,18 @@ BEGINS = (Stage.CONTROL_PLANE, Stage.WORKERS)
 """Stages that make a host a node."""
 
 
+def _leaving(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[Step, ...]:
+    """Hosts leave, and those that stay forget their routes to them."""
+    bootstrap = section(wanted)
+    steps = leave_steps(bootstrap, request.hosts, request.dead)
+    if not isinstance(bootstrap.engine, Kubeadm):
+        return steps
+    after = tuple(step.id for step in steps)
+    staying = set(subjects_of(wanted, request, records)) - set(request.hosts)
+    network = [replace(step, after=after) for step in network_steps(wanted.cluster) if step.subject in staying]
+    return (*steps, *network)
+
+
 def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> list[Step]:
     concerned = subjects_of(wanted, request, records)
     adopted = isinstance(section(wanted).engine, Adopt)
@@ -133,7 +147,7 @@ def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, S
         steps = list(adopted_steps(concerned))
     else:
         every = steps_of(wanted.cluster, release_of(wanted), wanted.authority)
-        steps = [step for step in every if step.subject in concerned]
+        steps = [step for step in every if step.subject in (*concerned, CLUSTER)]
     if request.verb == "join" or request.hosts or not wanted.chosen:
         return steps
     made = tuple(step.id for step in steps if adopted or step.stage is not Stage.PRECHECKS)

@@ -33,7 +33,8 @@ def sound() -> BuildingSight:
     hosts = {}
     for name, seen in looked.hosts.items():
         own = facts_of(CLUSTER, RELEASE, name)
-        more = {key: getattr(own, key) for key in ("files", "sysctls", "units", "versions", "images")}
+        read = ("files", "sysctls", "units", "versions", "images", "configurations", "processes", "container_runtime")
+        more = {key: getattr(own, key) for key in read}
         hosts[name] = replace(seen, facts=replace(seen.facts, gpus=(), nics=(), **more))
     return BuildingSight(1000.0, replace(looked, hosts=hosts), sight_of(CLUSTER, RELEASE))
 
