@@ -89,10 +89,11 @@ bed-test: $(STAMP) ## The core of the tests against it (PRIMUS_PROOF=all: all): 
 bed-golden: $(STAMP) ## Record the trees of conformance cases that changed as Argo makes them (PRIMUS_PROOF=all: of all)
 	@PRIMUS_GOLDEN=1 $(BIN)/python -m pytest -q tests/bed/test_conformance.py
 
-bootstrap-kubespray: $(STAMP) ## A site's own Kubespray against our files (PRIMUS_KUBESPRAY=checkout, PRIMUS_KUBESPRAY_COMMIT; with PRIMUS_KUBESPRAY_CLUSTER=profile its hosts become a cluster)
+bootstrap-kubespray: $(STAMP) ## A site's own Kubespray makes the lab's hosts a cluster (PRIMUS_KUBESPRAY=checkout, PRIMUS_KUBESPRAY_COMMIT; root; docs/bootstrap.md)
 	@[ -n "$$PRIMUS_KUBESPRAY" ] && [ -n "$$PRIMUS_KUBESPRAY_COMMIT" ] \
 	  || { echo "skipped: set PRIMUS_KUBESPRAY to a checkout of Kubespray and PRIMUS_KUBESPRAY_COMMIT to its commit"; exit 0; }; \
-	  PRIMUS_PROOF=all $(BIN)/python -m pytest -q -s tests/hosts/test_kubespray.py -k own_copy
+	  export PRIMUS_PROOF=all; $(BIN)/python -m pytest -q -s tests/hosts/test_kubespray.py -k own_copy \
+	  && $(BIN)/python -m pytest -q -s tests/lab/test_bootstrap_kubespray.py
 
 bootstrap-test: $(STAMP) ## Bootstrap on real hosts of this machine: builds, starts, tests, takes down with a check (root; docs/lab.md)
 	@.ci/lab

@@ -8,13 +8,12 @@ The same request again goes on where the last one ended, at whatever line it was
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prefect import State, flow, task
 from prefect.cache_policies import NO_CACHE
@@ -23,28 +22,32 @@ from prefect.states import Completed, Failed
 
 from flows.building.ground import Ground, ground_of
 from flows.building.work import BootstrapOutcome, Builder, Result, Shown, directly
+from flows.decisions.bootstrap.admission import waiting_note
 from flows.decisions.bootstrap.changes import way_back, why_not_leave, why_not_upgrade
 from flows.decisions.bootstrap.configuration import unchangeable
 from flows.decisions.bootstrap.drift import drift_of
-from flows.decisions.bootstrap.judge import checks_of, judged
+from flows.decisions.bootstrap.judge import Wanted, checks_of, judged
+from flows.decisions.bootstrap.kubespray import kubespray_notes
 from flows.decisions.bootstrap.plans import removal_steps, section
 from flows.decisions.bootstrap.rollout import plan_as_seen
+from flows.decisions.bootstrap.summary import said_once
 from flows.decisions.text import first_names
 from flows.pages.bootstrap import bootstrap_page, plan_sheet, table_sheet
+from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.errors import Refused
 from profiles.loading.load import load_cluster
 from profiles.vocabulary import Mode, VerdictWord
-from tasks.bootstrap.site import Tell
+from tasks.bootstrap.site import Hear, Tell, as_lines
 from tasks.context import session, world
 from tasks.lease import driving
 from tasks.prefect.automations import asked_by
-from tasks.prefect.run_page import put_artifact, write_page
+from tasks.prefect.run_page import own_log, put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.bootstrap.building import BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
-from workflows.model.bootstrap import Stage, builder_of
+from workflows.model.bootstrap import CLUSTER, Stage, Step, builder_of
 from workflows.model.host_facts import Unread
 from workflows.model.manifest import part
 from workflows.model.records import Actor, one_line
@@ -52,6 +55,8 @@ from workflows.model.records import Actor, one_line
 SHOWN = 6
 CHANGES_HOSTS = ("build", "check", "join", "leave", "upgrade")
 """Verbs that stand on what the cluster was made with."""
+GATED = ("build", "check", "join", "components")
+"""Verbs after which somebody waits for nodes that take work."""
 
 
 @flow(name="bootstrap", flow_run_name="bootstrap {request.verb}", validate_parameters=True)
@@ -67,16 +72,32 @@ async def bootstrap(request: BootstrapRequest) -> State[Any]:
     settings = Settings.from_environment(os.environ)
     profile = localised(load_cluster(request.cluster or settings.cluster), settings.home)
     with session(settings):
-        outcome = carry_through(profile, request, logging.getLogger("primus").info, by_task, asked_by())
+        log = own_log()
+        outcome = carry_through(profile, request, log, by_task, asked_by(), as_lines(log, details=False))
         publish(outcome)
     return (Completed if outcome.word == "done" else Failed)(message=outcome.why)
 
 
 def by_task(name: str, work: Callable[[], Result], /) -> Result:
-    """Do the work as a task of the flow run, under this name."""
-    made: Any = task(name=name, cache_policy=NO_CACHE, persist_result=False)(work)
-    result: Result = made()
-    return result
+    """Do the work as a task of the flow run, under this name; it has failed where it says which steps did."""
+    results: list[Result] = []
+    raised: list[Exception] = []
+
+    def carried() -> State[Any]:
+        try:
+            results.append(result := work())
+        except Exception as error:
+            raised.append(error)  # it goes on to whoever asked, as it is
+            raise
+        failed = cast("Mapping[str, str]", result if isinstance(result, Mapping) else {})
+        said = [f"{step}: {why}" for step, why in failed.items()]
+        return Failed(message=first_names(said, SHOWN)) if said else Completed()
+
+    made: Any = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)(carried)
+    made(return_state=True)
+    for error in raised:
+        raise error
+    return results[0]
 
 
 def carry_through(
@@ -85,8 +106,11 @@ def carry_through(
     tell: Tell,
     shown: Shown = directly,
     by: Actor | None = None,
+    hear: Hear | None = None,
 ) -> BootstrapOutcome:
     """Carry the request through; ledger and settings come from `tasks.context`.
+
+    `hear` shows what hosts do while they do it; None: `tell` gets it, line by line.
 
     Raises:
         ProfileError: profile, release or request are wrong; nothing was touched.
@@ -94,57 +118,108 @@ def carry_through(
         Refused: the change would cost the cluster its quorum, or leaves versions out.
         Unavailable: the ledger does not answer.
     """
-    ground = ground_of(profile, request)
+    heard = hear or as_lines(tell)
+    ground = ground_of(profile, request, heard)
     with driving(builder_of(profile.name)):
         if by is not None:
             what = f"{request.verb} {', '.join(request.hosts) or profile.name}"
             world().ledger.act(builder_of(profile.name), "bootstrap", one_line(what), by)
         builder: Builder[BuildingSight] = Builder(
-            profile, request, ground.site, partial(judged, ground.wanted), tell, shown, BuildingSight.joined
+            profile, request, ground.site, partial(judged, ground.wanted), tell, shown, BuildingSight.joined, hear=heard
         )
         if request.verb == "drift":
-            return compared(builder, ground)
-        seen = builder.begin(ground.hosts, deep=any(step.stage is Stage.PRECHECKS for step in ground.plan))
+            found = compared(builder, ground)
+            publish_first(found)
+            return found
+        acts = request.verb != "check" and request.mode is not Mode.OBSERVE
+        take_up(builder, ground, acts=acts)
+        seen = builder.begin(ground.hosts, deep=checks_hosts(ground.plan))
         refuse_change(ground, seen)
-        plan = plan_as_seen(ground.plan, section(ground.wanted), seen)
-        if request.verb == "uninstall":
-            plan = removal_steps({} if isinstance(seen.components, Unread) else seen.components)
+        plan = planned(ground, seen)
         notes = notes_of(ground, seen)
-        for note in notes:
-            tell(note)
-        first = replace(builder.first(plan, seen), notes=notes)
-        if request.verb == "check" or request.mode is Mode.OBSERVE or first.word != "done":
+        first = replace(builder.first(plan, seen), notes=(*notes, *untested(ground, plan)))
+        publish_first(first)
+        if not acts or first.word != "done":
             return first
+        for note in said_before(ground, seen):
+            tell(note)
         if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
             return builder.denied(plan, seen, why)
-        return replace(builder.carry_through(plan, seen), notes=notes)
+        ended = builder.carry_through(plan, seen)
+        return replace(ended, notes=(*notes, *untested(ground, plan)))
+
+
+def planned(ground: Ground, seen: BuildingSight) -> tuple[Step, ...]:
+    """The steps of the request; what there is to be removed, and whom it would disturb, only a look tells."""
+    if ground.request.verb != "uninstall":
+        return plan_as_seen(ground.plan, section(ground.wanted), seen)
+    return removal_steps({} if isinstance(seen.components, Unread) else seen.components)
+
+
+def take_up(builder: Builder[BuildingSight], ground: Ground, *, acts: bool) -> None:
+    """Go on with what a command that died left running, before anybody looks; where nothing is changed, say it."""
+    if left := ground.site.unfinished:
+        title = f"goes on with {first_names(left, SHOWN)}"
+        builder.shown(title, lambda: ground.site.take_up(builder.tell, acts=acts))
 
 
 def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome:
     """In what hosts and cluster differ from what is wanted; nothing is changed and nothing is measured."""
+    builder.announce_look(ground.hosts)
     seen = builder.shown("looks at hosts and cluster", lambda: ground.site.look(ground.hosts, deep=False))
     found = drift_of(ground.wanted, seen, ground.hosts)
     unknown = sum(one.word is VerdictWord.UNKNOWN for one in found)
     known = len(found) - unknown
-    why = f"{known} differences" + (f", and of {unknown} things nobody can tell" if unknown else "")
+    why = f"{known} difference{'s'[: known != 1]}" + (f", and of {unknown} things nobody can tell" if unknown else "")
     word = "failed" if known else "unknown" if unknown else "done"
     name, since = builder.profile.name, builder.book.since
-    return BootstrapOutcome(name, "drift", word, why, {}, (), since, tuple(one.text for one in found))
+    more = engine_notes(ground.wanted)
+    notes, folded = (*(one.text for one in found), *more), (*said_once(found), *more)
+    return BootstrapOutcome(name, "drift", word, why, {}, (), since, notes, folded)
 
 
 def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
-    """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once."""
-    if ground.request.verb == "upgrade":
-        return (way_back(running_versions(seen), ground.request.version),)
-    if not any(step.stage is Stage.PRECHECKS for step in ground.plan):
-        return ()
+    """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once.
+
+    Behind it what can never be taken back, and what the engine cannot do or tell.
+    """
+    said = said_before(ground, seen)
+    if not checks_hosts(ground.plan):
+        return said
     checks = checks_of(ground.wanted, seen)
     concerned = set(ground.hosts)
     stopping = [one for one in checks.stopped if concerned & set(one.hosts)]
     return (
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): {one.word}: {one.found}: {one.advice}" for one in stopping),
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): passed over: {one.forced}" for one in checks.forced),
+        *said,
     )
+
+
+def checks_hosts(plan: Sequence[Step]) -> bool:
+    """Whether hosts are to be found fit first."""
+    return any(step.stage is Stage.PRECHECKS and step.subject != CLUSTER for step in plan)
+
+
+def said_before(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
+    """What is said before anything begins: what can never be taken back, what the engine cannot do or tell."""
+    ours = ground.request.verb == "upgrade" and ground.wanted.release is not None
+    never = (way_back(running_versions(seen), ground.request.version),) if ours else ()
+    return (*never, *engine_notes(ground.wanted))
+
+
+def untested(ground: Ground, plan: Sequence[Step]) -> tuple[str, ...]:
+    """That nodes keep the start-up taint where nothing here tests them, as they were seen last."""
+    last = ground.site.last
+    nodes = last.cluster.nodes if last is not None and ground.request.verb in GATED else None
+    return waiting_note(ground.site.request_cluster, plan, nodes)
+
+
+def engine_notes(wanted: Wanted) -> tuple[str, ...]:
+    """What the engine cannot do, or cannot tell, of what is asked for."""
+    if not isinstance(wanted.engine, Kubespray):
+        return ()
+    return kubespray_notes(section(wanted), wanted.verb, wanted.version)
 
 
 def refuse_change(ground: Ground, seen: BuildingSight) -> None:
@@ -204,12 +279,24 @@ def not_approved(builder: Builder[BuildingSight], ground: Ground, first: Bootstr
     return "" if asked.state == "approved" else f"{asked.state}: {asked.why or 'nobody answered in time'}"
 
 
-def publish(outcome: BootstrapOutcome) -> None:
-    """Show on the flow run's page the plan, hosts by stages, and a page with the time line."""
+def publish_first(first: BootstrapOutcome) -> None:
+    """Show on the flow run's page what would be carried out, before any of it is, and hosts by stages as they are."""
     own = str(flow_run.get_id() or "")
-    put_artifact(own, plan_sheet(outcome.cluster, outcome.steps, outcome.notes))
-    put_artifact(own, table_sheet(outcome.table, outcome.why))
+    if own:  # else a command of a person, who reads it on the screen
+        put_artifact(own, plan_sheet(first.cluster, first.verb, first.steps, first.said))
+        publish_table(own, first)
+
+
+def publish(outcome: BootstrapOutcome) -> None:
+    """Show on the flow run's page hosts by stages as it left them, and keep a page with the time line."""
+    publish_table(str(flow_run.get_id() or ""), outcome)
     keep_page(outcome)
+
+
+def publish_table(own: str, outcome: BootstrapOutcome) -> None:
+    """Hosts by stages; a comparison knows of none."""
+    if outcome.table:
+        put_artifact(own, table_sheet(outcome.cluster, outcome.table, outcome.why))
 
 
 def keep_page(outcome: BootstrapOutcome) -> Path:
@@ -221,4 +308,4 @@ def page_of(outcome: BootstrapOutcome) -> str:
     """The page of a bootstrap that has ended."""
     records = list(world().ledger.bootstrap_steps(outcome.cluster).values())
     title = f"{outcome.cluster}: {outcome.verb}"
-    return bootstrap_page(title, outcome.why, outcome.table, outcome.steps, records, outcome.since, outcome.notes)
+    return bootstrap_page(title, outcome.why, outcome.table, outcome.steps, records, outcome.since, outcome.said)

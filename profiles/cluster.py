@@ -26,6 +26,7 @@ from profiles.values import (
     Text,
     Value,
     did_you_mean,
+    refuse_own_taints,
     wrong,
 )
 from profiles.vocabulary import FaultClass, Mode
@@ -76,6 +77,11 @@ class Pool(Value):
     def _spares_fit(self) -> Pool:
         if self.spares >= self.nodes:
             raise wrong("spares", f"must be fewer than nodes, got {self.spares} spares of {self.nodes} nodes")
+        return self
+
+    @model_validator(mode="after")
+    def _taints_are_the_sites(self) -> Pool:
+        refuse_own_taints("taints", self.taints)
         return self
 
 

@@ -53,6 +53,8 @@ StorageClassName = Annotated[str, Field(pattern=STORAGE_CLASS_PATTERN, max_lengt
 """Name of a Kubernetes StorageClass; empty: none."""
 TAINT_PATTERN = r"^[A-Za-z0-9._/-]+(=[A-Za-z0-9._-]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
 TaintText = Annotated[str, Field(pattern=TAINT_PATTERN)]
+OWN_PREFIX = "primus-flows.io/"
+"""Beginning of the labels and taints that this product sets by itself."""
 HOST_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?$"
 HostAddress = Annotated[str, Field(pattern=HOST_PATTERN)]
 NETWORK_PATTERN = r"^[0-9.]+/[0-9]+$"
@@ -120,6 +122,23 @@ class Value(BaseModel):
 def wrong(field: str, reason: str) -> PydanticCustomError:
     """What a validator of a whole value raises: `field` is wrong, seen from that value, because of `reason`."""
     return PydanticCustomError(WRONG, "{reason}", {"field": field, "reason": reason})
+
+
+def refuse_own_taints(field: str, taints: Iterable[str]) -> None:
+    """Nothing where none of these taints (`key=value:Effect`) is one that this product sets and takes away.
+
+    Pods of runs tolerate the taints that profiles name: with one of ours they would come to nodes that nothing has
+    proven, or that were taken out.
+
+    Raises:
+        PydanticCustomError: one is.
+    """
+    for text in taints:
+        if text.startswith(OWN_PREFIX):
+            key = text.partition(":")[0].partition("=")[0]
+            raise wrong(
+                field, f"must not name {key}: pods of runs would tolerate it, and it is set and taken away here"
+            )
 
 
 def amount(quantity: str) -> Decimal:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from profiles.values import Count, ObjectName, Quantity, TaintText, Value, wrong
+from profiles.values import Count, ObjectName, Quantity, TaintText, Value, refuse_own_taints, wrong
 
 
 class Quota(Value):
@@ -39,6 +39,11 @@ class Flavor(Value):
     def _topologies_have_nodes(self) -> Flavor:
         if self.topology and not self.node_labels:
             raise wrong("node_labels", f"must say which nodes the topology {self.topology!r} is of; Kueue wants it")
+        return self
+
+    @model_validator(mode="after")
+    def _taints_are_the_sites(self) -> Flavor:
+        refuse_own_taints("taints", self.taints)
         return self
 
 

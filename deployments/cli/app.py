@@ -35,16 +35,16 @@ def named(text: str, flag: str) -> tuple[str, ...]:
     return names
 
 
-def named_nodes(text: str) -> tuple[str, ...]:
-    """The nodes of `--nodes`; none for "".
+def named_nodes(text: str, flag: str = "--nodes") -> tuple[str, ...]:
+    """The nodes of `--nodes`, or of another flag; none for "".
 
     Raises:
         ProfileError: one of them cannot be the name of a node.
     """
-    names = named(text, "--nodes")
+    names = named(text, flag)
     for name in names:
         if not re.fullmatch(HOST_PATTERN, name):
-            raise ProfileError("--nodes", f"{name!r} must be {PATTERNS[HOST_PATTERN]}")
+            raise ProfileError(flag, f"{name!r} must be {PATTERNS[HOST_PATTERN]}")
     return names
 
 
@@ -128,11 +128,12 @@ def _registered(group: str, name: str) -> Any:
     raise LookupError(f"the module of `{group} {name}` registers no command of that name")
 
 
-def _typer(name: str, text: str) -> typer.Typer:
+def _typer(name: str, text: str, epilog: str | None = None) -> typer.Typer:
     return typer.Typer(
         name=name,
         cls=CommandGroup,
         help=text,
+        epilog=epilog,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -141,6 +142,24 @@ def _typer(name: str, text: str) -> typer.Typer:
     )
 
 
+BOOTSTRAP_EXAMPLES = """\b
+Examples:
+  primus bootstrap ./made.yaml                    # make it, or go on with it
+  primus bootstrap ./made.yaml --check            # what that would do
+  primus bootstrap ./made.yaml --join n4,n5       # hosts become nodes
+  primus bootstrap ./made.yaml --leave n4         # emptied, reset, taken out
+  primus bootstrap ./made.yaml --leave n4 --dead  # it does not answer
+  primus bootstrap ./made.yaml --upgrade 1.36.4   # as the profile's release
+  primus bootstrap ./made.yaml --components       # what runs on the cluster
+  primus bootstrap ./made.yaml --drift            # in what it differs by now
+  primus bootstrap ./made.yaml --uninstall        # components go, data stay
+  primus bootstrap ./made.yaml --uninstall --with-data --confirmed made
+  primus bootstrap import hosts.ini --out made.yaml
+  primus bootstrap mirror ./made.yaml --list
+  primus bootstrap mirror ./made.yaml --fill ./mirror --from ./downloads
+  primus bootstrap mirror ./made.yaml --check
+  primus render bootstrap ./made.yaml             # the plan; asks nobody
+"""
 NAME = "primus"
 app = _typer(
     NAME,
@@ -155,6 +174,7 @@ bootstrap_app = _typer(
     "bootstrap",
     "From hosts with nothing but sshd to a cluster that has proven that it trains: primus bootstrap CLUSTER. "
     "primus bootstrap CLUSTER --help: how hosts join and leave, upgrades, drift.",
+    BOOTSTRAP_EXAMPLES,
 )
 health_app = _typer("health", "The health service: a daemon on each node, as IBM Autopilot's.")
 TYPERS = {

@@ -22,7 +22,7 @@ class AdoptedCluster(ClusterSite):
     def look(self, hosts: Collection[str], *, deep: bool) -> BuildingSight:
         """The cluster through its API; by SSH only hosts that the inventory names."""
         profile, here = self.wanted.cluster, world()
-        seen = look_at_hosts(profile, hosts, deep=deep)
+        seen = look_at_hosts(profile, hosts, deep=deep, tell=self.looks)
         return self.keep(seen, look_at_cluster(profile, here.settings.home))
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flows.building.admission import admit_joining
 from flows.decisions.bootstrap.components import removal_order
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.plans import section
@@ -21,17 +22,22 @@ from tasks.bootstrap.components import (
     open_components,
     remove_components,
 )
+from tasks.bootstrap.pipelines import bring_pipelines
 from tasks.bootstrap.proof_run import find_proof_run, train_proof
-from tasks.bootstrap.site import Tell
+from tasks.bootstrap.site import Hear, Tell, unheard
 from tasks.context import world
 from tasks.lease import our_ledger
+from tasks.ssh.looking import GOES_WELL
 from workflows.bootstrap.building import NOT_ASKED, BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.removal import Leaving
-from workflows.model.bootstrap import Stage, Step
+from workflows.model.bootstrap import CLUSTER, LOOK, HostNews, Stage, Step, StepProof
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_facts import Unread
 from workflows.model.host_sight import HostsSight
+
+SHOWN = 4
+"""Nodes that one reason names."""
 
 
 @dataclass
@@ -47,6 +53,8 @@ class ClusterSite(ABC):
     """The cluster as the person named it: what `primus train` is told."""
     shelf: Mapping[str, ComponentProfile] = field(default_factory=dict[str, ComponentProfile])
     """Components that there are, by name."""
+    hear: Hear = unheard
+    """Shows what hosts do."""
     last: BuildingSight | None = field(default=None, init=False)
 
     def carry_out(self, steps: Sequence[Step], tell: Tell) -> Mapping[str, str]:
@@ -58,6 +66,8 @@ class ClusterSite(ABC):
                     run, cluster = self.section.proof_run, self.request_cluster
                     why = train_proof(cluster, run, self.proof, tell)
                     return {steps[0].id: why} if why else {}
+                case Stage.ADMISSION:
+                    return self._admit(names, tell)
                 case Stage.COMPONENTS:
                     return bring_components(self._components(), names, tell)
                 case Stage.REMOVAL:
@@ -76,6 +86,19 @@ class ClusterSite(ABC):
         del steps
         return {}
 
+    def looks(self, host: str, what: str) -> None:
+        """A host is looked at, or cannot be."""
+        self.hear(HostNews(host, LOOK, "at work" if what in GOES_WELL else "unknown", what))
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """What a command that died left running, by name; most engines end with whoever runs them."""
+        return ()
+
+    def take_up(self, tell: Tell, *, acts: bool) -> None:
+        """Follow to its end what a command that died left running; `acts`: something is to be changed now."""
+        del tell, acts
+
     @property
     def section(self) -> Bootstrap:
         """Section `bootstrap` of the profile."""
@@ -86,13 +109,23 @@ class ClusterSite(ABC):
         """How many nodes components must serve on."""
         return len(self.section.hosts)
 
-    def keep(self, hosts: HostsSight, cluster: ControlSight) -> BuildingSight:
+    def keep(self, hosts: HostsSight, cluster: ControlSight, inventory: StepProof | None = None) -> BuildingSight:
         """What was seen of hosts and cluster, with what only the API and the ledger can tell."""
         asks = cluster.best is not None and self.wanted.chosen
         installed = self._installed() if asks else NOT_ASKED
         run = find_proof_run(self.proof) if self.proof else None
-        self.last = BuildingSight(world().now(), hosts, cluster, installed, run)
+        self.last = BuildingSight(world().now(), hosts, cluster, installed, run, inventory)
         return self.last
+
+    def _admit(self, names: Sequence[str], tell: Tell) -> dict[str, str]:
+        """Have nodes tested that join; steps whose nodes were tested and keep the taint."""
+        bring_pipelines(self._components().api, self.wanted.cluster)
+        whole = CLUSTER in names
+        kept = admit_joining(self.wanted.cluster, None if whole else names, tell)
+        if whole:
+            why = "; ".join(f"{name}: {why}" for name, why in list(kept.items())[:SHOWN])
+            return {f"{Stage.ADMISSION}/{CLUSTER}": why} if kept else {}
+        return {f"{Stage.ADMISSION}/{name}": why for name, why in kept.items()}
 
     def _components(self) -> ComponentsSite:
         return open_components(self.wanted.cluster, self.wanted.chosen, self.nodes, our_ledger())

@@ -42,7 +42,8 @@ def wanted_in_mirror(profile: ClusterProfile, said: Mapping[str, str] | None = N
     Raises:
         ProfileError: see `wanted_components`; or there is no such release.
     """
-    chosen = wanted_components(profile, said)
+    brings = profile.bootstrap is None or profile.bootstrap.install_components
+    chosen = wanted_components(profile, said) if brings else ()
     engine = profile.bootstrap.engine if profile.bootstrap else None
     release = load_release(engine.release) if isinstance(engine, Kubeadm) else None
     return mirror_items(profile, release, chosen)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import assert_never
 
 from flows.building.adopted import AdoptedCluster
 from flows.building.components import wanted_components
+from flows.building.kubespray import KubesprayHosts
 from flows.building.site import KubeadmHosts
 from flows.decisions.bootstrap.components import refuse_unknown_digests
 from flows.decisions.bootstrap.judge import Wanted
+from flows.decisions.bootstrap.kubespray import ACCEPTED
 from flows.decisions.bootstrap.mirror import release_with_digests
-from flows.decisions.bootstrap.plans import plan_of, subjects_of
+from flows.decisions.bootstrap.plans import plan_of, section, subjects_of
 from profiles.bootstrap.engines import Adopt, Engine, Kubeadm, Kubespray
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
-from profiles.loading.load import load_hardware, load_release, load_shelf
+from profiles.loading.load import load_hardware, load_release, load_run, load_shelf, resolve
+from profiles.run import RunProfile
+from tasks.bootstrap.host_logs import log_folder
 from tasks.bootstrap.kubeadm_variables import authority_of
 from tasks.bootstrap.mirror import said_digests
+from tasks.bootstrap.site import Hear, unheard
 from tasks.context import world
 from workflows.model.bootstrap import Stage, Step
 from workflows.model.components import ChosenComponent
@@ -41,11 +47,11 @@ class Ground:
     plan: tuple[Step, ...]
     hosts: tuple[str, ...]
     """Hosts that it concerns."""
-    site: AdoptedCluster | KubeadmHosts
+    site: AdoptedCluster | KubeadmHosts | KubesprayHosts
 
 
-def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
-    """The ground of a request.
+def ground_of(profile: ClusterProfile, request: BootstrapRequest, hear: Hear = unheard) -> Ground:
+    """The ground of a request; `hear` shows what hosts do.
 
     Raises:
         ProfileError: profile, release or request are wrong; nothing was touched.
@@ -71,14 +77,56 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest) -> Ground:
         version=request.version,
         dead=request.dead,
         with_data=request.with_data,
+        run=run_of(profile),
+        verb=request.verb,
     )
     refuse_other_version(wanted, request)
-    logs = here.settings.home / "logs" / "bootstrap" / profile.name
     plan = plan_of(wanted, request, records)
+    hosts, logs = subjects_of(wanted, request, records), log_folder(here.settings, profile.name)
+    return Ground(request, wanted, plan, hosts, site_of(wanted, request, plan, hosts, logs, hear))
+
+
+def site_of(
+    wanted: Wanted,
+    request: BootstrapRequest,
+    plan: Sequence[Step],
+    hosts: tuple[str, ...],
+    logs: Path,
+    hear: Hear,
+) -> AdoptedCluster | KubeadmHosts | KubesprayHosts:
+    """Who carries the request out. `hosts`: that it concerns; `logs`: folder of their logs."""
     proof = next((step.wanted for step in plan if step.stage is Stage.PROOF), "")
-    kind = AdoptedCluster if release is None else KubeadmHosts
-    site = kind(wanted, logs, proof, request.cluster or here.settings.cluster, load_shelf())
-    return Ground(request, wanted, plan, subjects_of(wanted, request, records), site)
+    common = (wanted, logs, proof, request.cluster or world().settings.cluster, load_shelf(), hear)
+    engine = section(wanted).engine
+    match engine:
+        case Adopt():
+            return AdoptedCluster(*common)
+        case Kubeadm():
+            return KubeadmHosts(*common)
+        case Kubespray():
+            validates = any(step.id == ACCEPTED.id for step in plan)
+            return KubesprayHosts(*common, concerned=hosts, left_out=request.without, validates=validates)
+        case _:
+            assert_never(engine)
+
+
+def run_of(profile: ClusterProfile) -> RunProfile | None:
+    """The run that proves the cluster; None: none is asked for.
+
+    Raises:
+        ProfileError: there is no such profile, or it does not fit the cluster: told before a host is touched.
+    """
+    section = profile.bootstrap
+    if section is None or not section.install_components or not section.proof_run:
+        return None
+    try:
+        found = load_run(section.proof_run)
+        resolve(found, profile)
+    except ProfileError as error:
+        raise ProfileError(
+            "bootstrap.proof_run", f"run {section.proof_run} cannot prove the cluster: {error}"
+        ) from error
+    return found
 
 
 def asks_mirror(bootstrap: Bootstrap, release: ReleaseProfile | None, request: BootstrapRequest) -> bool:
@@ -89,21 +137,12 @@ def asks_mirror(bootstrap: Bootstrap, release: ReleaseProfile | None, request: B
 
 
 def release_of_engine(engine: Engine) -> ReleaseProfile | None:
-    """What hosts get of ours; None: the engine brings nothing on hosts.
+    """What hosts get of ours; None: the engine brings nothing of ours on hosts.
 
     Raises:
-        ProfileError: there is no such release, or the engine cannot be carried out.
+        ProfileError: there is no such release.
     """
-    match engine:
-        case Adopt():
-            return None
-        case Kubeadm():
-            return load_release(engine.release)
-        case Kubespray():
-            reason = "kubespray cannot be carried out here so far: kubeadm makes a cluster, adopt takes one as it is"
-            raise ProfileError("bootstrap.engine", reason)
-        case _:
-            assert_never(engine)
+    return load_release(engine.release) if isinstance(engine, Kubeadm) else None
 
 
 def chosen_of(
@@ -123,12 +162,15 @@ def chosen_of(
 
 
 def refuse_other_version(wanted: Wanted, request: BootstrapRequest) -> None:
-    """Nothing where an upgrade goes to the release that the profile names.
+    """Nothing where an upgrade goes to the version that the profile names.
 
     Raises:
         ProfileError: it does not.
     """
     release = wanted.release
+    if request.version and isinstance(wanted.engine, Kubespray) and request.version != wanted.kubernetes:
+        reason = f"is {wanted.kubernetes}: name {request.version} there, with a copy in engine.source that knows it"
+        raise ProfileError("bootstrap.engine.version", reason)
     if request.version and release is not None and request.version != release.version:
         reason = f"the profile's release {release.name} is {release.version}: name one of {request.version}"
         raise ProfileError("bootstrap.engine.release", reason)

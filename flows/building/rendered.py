@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from flows.building.components import rendered_components, wanted_components
+from flows.building.ground import run_of
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.plans import plan_of
-from profiles.bootstrap.engines import Kubeadm, Kubespray
+from profiles.bootstrap.engines import Kubeadm
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
@@ -27,15 +28,14 @@ def rendered_bootstrap(profile: ClusterProfile) -> list[Document]:
         raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
     engine, brings = profile.bootstrap.engine, profile.bootstrap.install_components
     steps: list[Document] = []
-    if not isinstance(engine, Kubespray):
-        chosen = wanted_components(profile) if brings else ()
-        hardware = {pool.hardware: load_hardware(pool.hardware) for pool in profile.pools}
-        authority = authority_of(profile.bootstrap.mirror)
-        release = load_release(engine.release) if isinstance(engine, Kubeadm) else None
-        wanted = Wanted(profile, release, hardware, chosen, authority=authority)
-        for step in plan_of(wanted, BootstrapRequest(cluster=profile.name, verb="check"), {}):
-            said: Document = {"step": step.id, "does": step.summary, "wanted": step.wanted, "after": list(step.after)}
-            steps.append(said | ({"alone": True} if step.alone else {}))
+    chosen = wanted_components(profile) if brings else ()
+    hardware = {pool.hardware: load_hardware(pool.hardware) for pool in profile.pools}
+    authority = authority_of(profile.bootstrap.mirror)
+    release = load_release(engine.release) if isinstance(engine, Kubeadm) else None
+    wanted = Wanted(profile, release, hardware, chosen, authority=authority, run=run_of(profile))
+    for step in plan_of(wanted, BootstrapRequest(cluster=profile.name, verb="check"), {}):
+        said: Document = {"step": step.id, "does": step.summary, "wanted": step.wanted, "after": list(step.after)}
+        steps.append(said | ({"alone": True} if step.alone else {}) | ({"group": step.group} if step.group else {}))
     return [
         {"plan": profile.name, "engine": engine.kind, "steps": steps},
         *(rendered_components(profile) if brings else []),

@@ -19,17 +19,18 @@ from tasks.bootstrap.access import keep_kubeconfig
 from tasks.bootstrap.draining import empty_nodes, open_nodes
 from tasks.bootstrap.kubeadm import KubeadmSite
 from tasks.bootstrap.look import look_at_hosts
+from tasks.bootstrap.planes import journals
 from tasks.bootstrap.site import Tell
 from tasks.ssh.plays import HostEnd, PlayEvent
 from workflows.bootstrap.building import BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
-from workflows.model.bootstrap import CLUSTER, Stage, Step
+from workflows.model.bootstrap import CLUSTER, HostNews, Stage, Step
 from workflows.model.host_facts import HostFacts, Unread
 from workflows.programs.hosts.options import Options
 
 QUESTIONS = ("files", "sysctls", "units")
-QUIET = ("ok",)
-"""Ends of single tasks that are not told: the log of the host has them."""
+QUIET = ("began", "ok")
+"""What is told of single tasks to those alone who watch: the log of the host has them."""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class KubeadmHosts(ClusterSite):
     def look(self, hosts: Collection[str], *, deep: bool) -> BuildingSight:
         """Hosts and control planes side by side, then what only the API can tell."""
         wanted = self.wanted
-        looking = partial(look_at_hosts, wanted.cluster, hosts, deep=deep, more=self._more(hosts))
+        looking = partial(look_at_hosts, wanted.cluster, hosts, deep=deep, more=self._more(hosts), tell=self.looks)
         with ThreadPoolExecutor(1) as pool:
             seeing = pool.submit(copy_context().run, looking)
             planes = kubeadm.look(self._site())
@@ -74,7 +75,7 @@ class KubeadmHosts(ClusterSite):
         nodes = [step for step in steps if step.stage in (Stage.CONTROL_PLANE, Stage.WORKERS)]
         if not nodes:
             return {}
-        told = kubeadm.journals(self._site(), [step.subject for step in nodes])
+        told = journals(self.wanted.cluster, [step.subject for step in nodes])
         facts = self.last.facts if self.last is not None else {}
         return {
             step.id: why_not_joined(facts.get(step.subject, Unread()), told.get(step.subject, ())) for step in nodes
@@ -85,8 +86,8 @@ class KubeadmHosts(ClusterSite):
 
     def _site(self, tell: Tell | None = None) -> KubeadmSite:
         def told(event: PlayEvent) -> None:
-            if tell is not None and event.ending not in QUIET:
-                tell(f"{event.host}: {event.task}: {event.ending}" + (f": {event.said}" if event.said else ""))
+            if tell is not None:
+                self.hear(news_of(event))
 
         return KubeadmSite(self.wanted.cluster, release_of(self.wanted), self.logs, told)
 
@@ -122,6 +123,13 @@ class KubeadmHosts(ClusterSite):
         if not dead:
             empty_nodes(self.wanted.cluster, kubeadm.anchor_of(planes, names), names, tell)
         return failed(steps, kubeadm.node_out(self._site(tell), names, dead, planes))
+
+
+def news_of(event: PlayEvent) -> HostNews:
+    """What a play does on a host; only what it changed, or failed at, is worth a line."""
+    ended = f"{event.task}: {event.ending}" + (f": {event.said}" if event.said else "")
+    said = event.task if event.ending in QUIET else ended
+    return HostNews(event.host, "", "at work", said, "" if event.ending in QUIET else f"{event.host}: {ended}")
 
 
 def failed(steps: Sequence[Step], ends: Mapping[str, HostEnd]) -> dict[str, str]:

@@ -20,13 +20,15 @@ from flows.decisions.bootstrap.next_move import (
     step_outcomes,
     table_of,
 )
+from flows.decisions.bootstrap.summary import group_name
 from flows.decisions.text import first_names
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
-from tasks.bootstrap.site import Site, StepBook, Tell, pause
+from tasks.bootstrap.host_logs import log_step
+from tasks.bootstrap.site import Hear, Site, StepBook, Tell, as_lines, pause
 from tasks.context import world
-from workflows.model.bootstrap import CLUSTER, Stage, Step, StepOutcome, StepProofs
+from workflows.model.bootstrap import CLUSTER, LOOK, HostNews, NewsWord, Stage, Step, StepOutcome, StepProofs
 
 Seen = TypeVar("Seen")
 Result = TypeVar("Result")
@@ -67,7 +69,14 @@ class BootstrapOutcome:
     since: float
     """Unix seconds at which the command began."""
     notes: tuple[str, ...] = ()
-    """What stands beside the steps: what pre-checks found, each once for all hosts that are alike."""
+    """What stands beside the steps: what pre-checks found, each once for all hosts that are alike; or differences."""
+    folded: tuple[str, ...] = ()
+    """Differences for people: each once for all hosts that are alike; empty: `notes` say it so already."""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The notes as people read them."""
+        return self.folded or self.notes
 
 
 @dataclass
@@ -83,19 +92,32 @@ class Builder(Generic[Seen]):
     joined: Callable[[Seen, Seen], Seen] = lambda before, fresh: fresh
     """What was seen of all hosts, and of some of them later -> what is known of all."""
     at_once: int = 50
+    hear: Hear | None = None
+    """Shows what hosts do; None: `tell` gets it, line by line."""
     book: StepBook = field(init=False)
 
     def __post_init__(self) -> None:
         self.book = StepBook(self.profile, world().now())
+        self._hear: Hear = self.hear or as_lines(self.tell)
+        self._begun: Stage | None = None
 
     def begin(self, hosts: Sequence[str], *, deep: bool = True) -> Seen:
         """The first look; `deep` where hosts are to be found fit."""
         self.tell(f"looking at {len(hosts)} host{'s'[: len(hosts) != 1]}")
+        self.announce_look(hosts)
         return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=deep))
+
+    def announce_look(self, hosts: Sequence[str]) -> None:
+        """Whose turn to be looked at is still to come."""
+        for name in hosts:
+            self._hear(HostNews(name, LOOK, "not yet", "waits to be looked at"))
 
     def first(self, plan: Sequence[Step], seen: Seen) -> BootstrapOutcome:
         """What the first look says: what would be carried out, or which hosts are not fit; nothing is changed."""
         proofs = self.judge(plan, seen)
+        for step in plan:
+            if step.stage is Stage.PRECHECKS:
+                self._hear(HostNews(step.subject, step.stage, proofs[step.id].word.value, proofs[step.id].why))
         unfit = {step.id: proofs[step.id] for step in plan if step.stage is Stage.PRECHECKS}
         unfit = {name: proof for name, proof in unfit.items() if proof.word is not VerdictWord.PASS}
         failed = {name: proof.why for name, proof in unfit.items() if proof.word is VerdictWord.FAIL}
@@ -118,6 +140,7 @@ class Builder(Generic[Seen]):
             Unavailable: the ledger does not answer.
         """
         silent_since: float | None = None
+        waits_for = ""
         # Whether hosts are fit is asked once, deeply; a host that falls silent later was fit.
         others = [step for step in plan if step.stage is not Stage.PRECHECKS]
         checked = self.judge([step for step in plan if step.stage is Stage.PRECHECKS], seen)
@@ -133,30 +156,43 @@ class Builder(Generic[Seen]):
                     late = world().now() - silent_since >= SILENCE_SECONDS
                     if late or not only_silent(move):
                         return self.outcome(plan, proofs, move)
-                    self.tell(f"waiting, at most {SILENCE_SECONDS:.0f} s: {move.why}")
+                    if move.why != waits_for:
+                        self.tell(f"waiting, at most {SILENCE_SECONDS:.0f} s: {move.why}")
+                    waits_for = move.why
                     pause(SETTLE_SECONDS)
                     seen = self.again(seen, tuple({name.partition("/")[2] for name in move.unknown}))
                 case CarryOutSteps(steps):
                     silent_since = None
+                    self._announce(steps, plan, proofs)
                     seen = self.carry_out(steps, seen)
                 case _:
                     assert_never(move)
 
     def carry_out(self, steps: tuple[Step, ...], seen: Seen) -> Seen:
         """Carry these out, and look until each of them holds or its time is over."""
-        title = f"{steps[0].stage} of {first_names([step.subject for step in steps], SHOWN)}"
+        stages = " and ".join(dict.fromkeys(step.stage for step in steps))
+        title = f"{stages} of {group_name([step.subject for step in steps])}"
         self.book.begin(steps)
         for step in steps:
-            self.tell(f"{step.subject}: {step.summary}")
+            log_step(self.profile.name, step, "began", step.summary)
+            self._say(step, "at work", step.summary, f"{step.subject}: {step.summary}")
         failed = self.shown(title, lambda: self.site.carry_out(steps, self.tell))
+        known = {step.id: step for step in steps}
         for name, why in failed.items():
-            self.tell(f"{name} failed: {why}")
+            said = f"failed: {why}"
+            if name in known:
+                self._say(known[name], "at work", said, f"{name} {said}")
+            else:
+                self.tell(f"{name} {said}")
         began = world().now()
         while True:
             seen = self.again(seen, tuple(step.subject for step in steps))
             proofs = self.judge(steps, seen)
-            late = [proofs[step.id] for step in steps if not holds(proofs, step.id) and step.id not in failed]
+            open_steps = [step for step in steps if not holds(proofs, step.id) and step.id not in failed]
+            late = [proofs[step.id] for step in open_steps]
             silent = all(proof.word is VerdictWord.UNKNOWN for proof in late)
+            for step in open_steps:
+                self._say(step, "at work", f"waits until it holds: {proofs[step.id].why}")
             if not late or world().now() - began >= (SILENCE_SECONDS if silent else self.most_seconds):
                 self._tell_ends(steps, proofs, failed)
                 return seen
@@ -169,7 +205,21 @@ class Builder(Generic[Seen]):
         for step in steps:
             why = failed.get(step.id) or proofs[step.id].why
             reason = f" ({reasons[step.id]})" if reasons.get(step.id) else ""
-            self.tell(f"{step.id}: {proofs[step.id].word}: {why}{reason}")
+            word: NewsWord = proofs[step.id].word.value
+            log_step(self.profile.name, step, word, f"{why}{reason}")
+            self._say(step, word, f"{why}{reason}", f"{step.id}: {word}: {why}{reason}")
+
+    def _announce(self, steps: Sequence[Step], plan: Sequence[Step], proofs: StepProofs) -> None:
+        """Where a stage begins: whose turn in it is still to come."""
+        stage, now = steps[0].stage, {step.id for step in steps}
+        if stage is not self._begun:
+            for step in plan:
+                if step.stage is stage and step.id not in now and not holds(proofs, step.id):
+                    self._say(step, "not yet", "waits for its turn")
+        self._begun = stage
+
+    def _say(self, step: Step, word: NewsWord, said: str, line: str = "") -> None:
+        self._hear(HostNews(step.subject, step.stage, word, said, line))
 
     def again(self, seen: Seen, subjects: Sequence[str]) -> Seen:
         """What is known after a short look at these."""

@@ -344,6 +344,8 @@ BY_RULE: Mapping[str, FaultPolicy] = {
     ),
     # A save that cannot open or fill its file: the disk is full, or the folder is missing or may not be written.
     **dict.fromkeys(("file-write-failed", "file-not-writable"), replace(POLICY[F.STORAGE], needs_change=True)),
+    # One container that a node could not start is no lost node: it is when that comes again.
+    "container-runtime": replace(POLICY[F.NODE_LOST], nodes="quarantine-again", kernel_condemns_node=False),
     "cuda-driver-version": replace(POLICY[F.GPU_DRIVER], needs_change=True),
     "disk-full": replace(POLICY[F.STORAGE], tries=1, wait_seconds=15.0, needs_change=True),
 }

@@ -7,19 +7,22 @@ are freed, failures go to the brake, and a pass that has run out is removed from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flows.decisions.monitoring.node_conditions import out_of_service
-from flows.decisions.node_tests.grading.admission import Candidate, Occasion, Wishes, due_tests
+from flows.decisions.node_tests.grading.admission import Candidate, NodeTest, Occasion, Wishes, due_tests
 from flows.decisions.node_tests.grading.model import Depth as Level
 from flows.decisions.node_tests.grading.standing import NodeProof, findings_of, released_at
+from flows.decisions.node_tests.joining import depths_to_join
+from flows.testing.joining import with_partners
 from flows.testing.nodes import Outcome, Tell
 from flows.testing.proofs import standings_now, suite_of, tests_now, verdict_mark_of
 from flows.testing.prove import Manner, prove
 from flows.watching.nodes import NodeNotice, TellNode
 from profiles.admission import Occasions
 from profiles.checks.catalogue import DEPTHS, Depth
+from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
 from profiles.loading.load import check_admission
 from profiles.vocabulary import FINISHED
@@ -37,11 +40,14 @@ Happening = tuple[str, Occasion, float]
 
 LOOK_BACK_SECONDS = 2 * 86400.0
 """What happened longer ago and was not tested for since then has been tested for at night."""
-FIELDS: Mapping[Occasion, str] = {occasion: occasion.value.replace("-", "_") for occasion in Occasion}
-"""Names of the occasions in the profile."""
+FIELDS: Mapping[Occasion, str] = {
+    occasion: occasion.value.replace("-", "_") for occasion in Occasion if occasion is not Occasion.START_UP
+}
+"""Names of the occasions in the profile; what nodes with the start-up taint must pass is no wish but the gate."""
 
 LOOK_SECONDS = 60.0
 """Between two looks where no verdict is new: passes run out by the hour."""
+STRICTLY = Manner(strict=True)
 AT_ONCE = 512
 """Nodes that are written on in one round: of a fleet whose passes run out together the rest waits for the next."""
 
@@ -77,22 +83,42 @@ def prove_due(profile: ClusterProfile, tell: Tell, *, nightly: bool) -> list[Out
     plan = due_tests(candidates, wishes, {pool.name: pool.nodes for pool in profile.pools})
     for test, why in plan.waiting:
         tell(f"{test.node} is not tested yet ({test.why}): {why}")
-    groups: dict[tuple[Level, ...], dict[str, str]] = {}
-    for test in plan.tests:
-        tell(f"{test.node} is tested: {test.why}")
-        groups.setdefault(test.depths, {})[test.node] = test.pool
+    joins = frozenset(name for name, node in nodes.items() if node.joining)
     return [
         outcome
-        for depths, pools in groups.items()
-        for outcome in prove(profile, suite, _words(depths), pools, tell, Manner(strict=True))
+        for depths, pools in _groups(plan.tests, tell).items()
+        for outcome in _prove(profile, suite, depths, pools, joins, tell)
     ]
+
+
+def _groups(tests: Iterable[NodeTest], tell: Tell) -> dict[tuple[Level, ...], dict[str, str]]:
+    """Depths -> nodes that are tested at them, with their pool."""
+    found: dict[tuple[Level, ...], dict[str, str]] = {}
+    for test in tests:
+        tell(f"{test.node} is tested: {test.why}")
+        found.setdefault(test.depths, {})[test.node] = test.pool
+    return found
+
+
+def _prove(
+    profile: ClusterProfile,
+    suite: SuiteProfile,
+    depths: Sequence[Level],
+    pools: Mapping[str, str],
+    joins: Collection[str],
+    tell: Tell,
+) -> list[Outcome]:
+    """One test; where one of the nodes joins (`joins`), with a partner for who would meet nobody."""
+    beside = with_partners(profile, suite, depths, pools, tell) if any(name in joins for name in pools) else pools
+    return prove(profile, suite, _words(depths), beside, tell, STRICTLY)
 
 
 def wishes_of(profile: ClusterProfile) -> Wishes:
     """What the profile wants of each occasion."""
     wanted: Occasions = profile.admission.depths
     depths = {occasion: tuple(Level(depth) for depth in getattr(wanted, field)) for occasion, field in FIELDS.items()}
-    return Wishes(depths, profile.admission.max_testing_share)
+    gate = {Occasion.START_UP: tuple(Level(depth) for depth in depths_to_join(profile.admission))}
+    return Wishes(depths | gate, profile.admission.max_testing_share)
 
 
 def _words(depths: Sequence[Level]) -> tuple[Depth, ...]:
@@ -107,6 +133,8 @@ def _happenings(
     since = world().now() - LOOK_BACK_SECONDS
     found: dict[str, dict[Occasion, float]] = {name: {} for name in nodes}
     events = [*_joined(nodes.values()), *_given_back(profile), *_suspected(since), *_left_by_runs(profile, since)]
+    # Tested until the taint is off, whatever was passed before: only tests of that moment take it away.
+    events += [(name, Occasion.START_UP, world().now()) for name, node in nodes.items() if node.joining]
     if nightly:
         events += [(name, Occasion.NIGHTLY, world().now()) for name in nodes]
     for name, occasion, at in events:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from flows.decisions.monitoring.node_conditions import out_of_service
 from flows.decisions.node_tests.grading.model import DEEP
 from flows.decisions.node_tests.grading.model import Depth as Level
+from flows.testing.joining import admit
 from flows.testing.links import DEPTH as LINKS
 from flows.testing.links import gangs_of, pairs_of, try_links
 from flows.testing.nodes import Outcome, Tell, try_nodes
@@ -32,9 +33,9 @@ from tasks.lease import driving
 from tasks.node_tests.preflight import Wanted
 from tasks.nodes.holds import give_nodes_back, hold_nodes
 from tasks.nodes.marks import Marker, tell_nodes
-from tasks.observe.nodes import stream_nodes, unready
+from tasks.observe.nodes import joining_nodes, stream_nodes, unready
 from tasks.slurm.nodes import act_by_slurm
-from workflows.model.nodes import watcher_of
+from workflows.model.nodes import identity_of, watcher_of
 from workflows.node_tests.pods import sees_gpus
 from workflows.node_tests.preflight import PREFLIGHT, node_checks
 
@@ -75,7 +76,8 @@ def prove(
     """Test nodes at each of these depths, and deal with what was found.
 
     `depths`: the shallowest first; `pools`: nodes in their order, with their pool.
-    A node that fails is not tested more deeply: that would cost hours, and it is out already.
+    A node that fails is not tested more deeply: that would cost hours, and it is out already. A node that joins loses
+    its start-up taint where it passed all that admission asks for (`flows.testing.joining`).
 
     Raises:
         ProfileError: the run that is to be tried does not fit; nothing of it was begun.
@@ -84,7 +86,9 @@ def prove(
         Refused: the cluster does not take the workflow.
     """
     left: Mapping[str, str] = pools
+    by_pods = manner.launcher == "kubernetes"
     away = _unready(profile, pools, manner.launcher, tell)
+    joining = {name: identity_of(node) for name, node in (joining_nodes() if by_pods else {}).items() if name in pools}
     tests: list[Outcome] = []
     for depth in depths:
         if left and has_checks(profile, suite, depth, manner.launcher):
@@ -93,8 +97,10 @@ def prove(
     there = {node: pool for node, pool in left.items() if node not in away}
     if there and manner.trial is not None:
         tests.append(try_run(profile, manner.trial, there, tell, manner.owner))
-    if manner.launcher == "kubernetes" and tests:
+    if by_pods and tests:
         deal_with(profile, list(pools), tell)
+        if joining:
+            admit(profile, suite, tests, joining, pools, tell)
     if manner.launcher == "slurm" and tests:
         _deal_with_slurm(profile, list(pools), tell)
     return tests

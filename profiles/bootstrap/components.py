@@ -47,7 +47,7 @@ PROOF_PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "api-service": ("name", "path"),
     "crd": ("object", "condition"),
     "workflow": (),
-    "gang": ("queue",),
+    "gang": ("queue", "namespace"),
 }
 """What each proof may be told; everything is text. A parameter may hold `${value}`, as objects do."""
 NEEDED_PARAMETERS: Mapping[str, tuple[str, ...]] = {
@@ -111,8 +111,9 @@ class BuiltInSource(Value):
 
     kind: Literal["built_in"]
     """Always `built_in`."""
-    part: Literal["health", "runner", "monitor"]
-    """`health`: the node daemon. `runner`, `monitor`: files of `deployments/kubernetes`; Secrets are the site's."""
+    part: Literal["health", "runner", "monitor", "workspace"]
+    """`health`: the node daemon. `runner`, `monitor`: files of `deployments/kubernetes`; Secrets are the site's.
+    `workspace`: of the workspace profile that value `profile` names."""
 
 
 Source = Annotated[ChartSource | ManifestsSource | InlineSource | BuiltInSource, Field(discriminator="kind")]
@@ -209,6 +210,9 @@ class ComponentProfile(Value):
     """Only where a pool has GPUs of this vendor; empty: everywhere."""
     first: bool = False
     """Applied by the flow itself, before there is an Argo that could."""
+    before_admission: bool = False
+    """Nodes pass their tests only with it (devices, volumes): it comes before any of them takes work, with all that it
+    needs, and its pods must tolerate the taint `primus-flows.io/startup`; those of charts by values."""
     proof: ComponentProof
     """How it is shown to serve."""
     removal: ComponentRemoval = ComponentRemoval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, cast
 
@@ -37,6 +38,14 @@ SAID_BY_FIELDS = {
 ArgumentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 """Of a program, without the dashes before it."""
 ArgumentValue = Annotated[str, Field(pattern=r"^[!-~]*( [!-~]+)*$")]
+RELIED_ON: Mapping[str, object] = {
+    "etcd_deployment_type": "kubeadm",
+    "kube_apiserver_port": 6443,
+    "kube_config_dir": "/etc/kubernetes",
+    "dns_mode": "coredns",
+}
+"""Kubespray's variables by which a control plane is found and asked, and nodes have names: no other value could be
+proven."""
 Digest = Annotated[str, Field(pattern=SHA256_PATTERN)]
 """A SHA-256 digest in hexadecimal digits."""
 
@@ -148,6 +157,9 @@ class Kubespray(Value):
         for name, field in SAID_BY_FIELDS.items():
             if name in self.variables:
                 raise wrong(f"variables.{name}", f"must be said in {field}: the plan and the proof go by that")
+        for name, value in RELIED_ON.items():
+            if name in self.variables and str(self.variables[name]) != str(value):
+                raise wrong(f"variables.{name}", f"must be {value}, or be left out: the proof asks there")
         return self
 
     @model_validator(mode="after")

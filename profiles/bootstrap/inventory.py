@@ -37,6 +37,7 @@ from profiles.values import (
     Share,
     TaintText,
     Value,
+    refuse_own_taints,
     wrong,
 )
 
@@ -175,6 +176,7 @@ class ClusterHost(Value):
                 raise wrong("labels", f"{key}={value}: must be {PATTERNS[LABEL_PATTERN]}, behind an optional domain/")
             if max(len(name), len(value)) > LABEL_CHARACTERS:
                 raise wrong("labels", f"{key}={value}: Kubernetes takes {LABEL_CHARACTERS} characters at most")
+        refuse_own_taints("taints", self.taints)
         keys = [(text.partition(":")[0].partition("=")[0], text.rpartition(":")[2]) for text in self.taints]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:

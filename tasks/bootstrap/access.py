@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -13,11 +14,14 @@ import yaml
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError, Unavailable
 from tasks.ssh.connections import environment, target
+from workflows.bootstrap.host_state import inventory_of
+from workflows.bootstrap.kubeadm_documents import server_of
 
 ADMIN = "/etc/kubernetes/admin.conf"
 KUBECTL = ("kubectl", "--kubeconfig", ADMIN)
 SECONDS = 60.0
 SAID_CHARACTERS = 300
+_SERVER = re.compile(r"^(\s*server: )\S+$", re.MULTILINE)
 
 
 def run_on(profile: ClusterProfile, host: str, words: Sequence[str], seconds: float = SECONDS) -> str:
@@ -54,8 +58,9 @@ def run_on(profile: ClusterProfile, host: str, words: Sequence[str], seconds: fl
 def keep_kubeconfig(profile: ClusterProfile, host: str) -> bool:
     """Keep the administrator's kubeconfig of a control plane where the profile names it; whether it was new.
 
-    It is readable by its owner alone. A profile that names none keeps none. A host that is silent just now tells it
-    at the next look.
+    It is readable by its owner alone, and names the API as the profile does: on a control plane that Kubespray made it
+    names that host itself, or a name that only its hosts know. A profile that names none keeps none. A host that is
+    silent just now tells it at the next look.
 
     Raises:
         Unavailable: what the host tells is no kubeconfig, or it cannot be written here.
@@ -68,6 +73,7 @@ def keep_kubeconfig(profile: ClusterProfile, host: str) -> bool:
         return False
     if not _is_kubeconfig(text):
         raise Unavailable(f"{host}: {ADMIN} is no kubeconfig")
+    text = _SERVER.sub(rf"\g<1>https://{server_of(inventory_of(profile))}", text)
     try:
         if path.exists() and path.read_text(encoding="utf-8") == text:
             return False

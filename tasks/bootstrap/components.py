@@ -20,6 +20,7 @@ from profiles.bootstrap.inventory import Mirror
 from profiles.cluster import ClusterProfile
 from profiles.errors import PrimusError, ProfileError, Unavailable
 from profiles.health import HealthValues
+from profiles.loading.load import load_workspace
 from profiles.vocabulary import VerdictWord
 from tasks.bootstrap.mirror import checked_authority, mirror_bytes
 from tasks.cluster import Cluster, Manifest
@@ -42,6 +43,7 @@ from workflows.model.manifest import part
 from workflows.model.ownership import signed
 from workflows.model.workflow import workflow_pods
 from workflows.platform.health import health
+from workflows.platform.workspace import workspace
 from workflows.programs.runtime.kubernetes_api import Api, ApiError
 from workflows.programs.serving.install import Options, begin
 from workflows.programs.serving.objects import (
@@ -51,13 +53,19 @@ from workflows.programs.serving.objects import (
     definitions_of,
     marked,
     own_objects,
+    tolerating,
 )
+from workflows.programs.serving.world import condition, phase, why_not
 
 FIRST_SECONDS = 300.0
 """For the definitions and objects of one of the first three."""
 REMOVE_SECONDS = 600.0
 NUMBERS = 900
 """Workflows of different content find names of their own among so many."""
+BEGIN_SECONDS = 300.0
+"""For Argo's controller to look at a workflow, its image pulled: until then nobody else ends one."""
+SHOWN = 4
+STEP_ENDED = ("Succeeded", "Failed", "Error")
 KUBERNETES = Path(__file__).parents[2] / "deployments" / "kubernetes"
 FILES = {
     "runner": ("accounts/control.yaml", "base/server.yaml", "base/runner.yaml", "base/network.yaml"),
@@ -161,7 +169,7 @@ def _apply_first(site: ComponentsSite, one: ChosenComponent) -> None:
     begin(Options(one.name, version=one.profile.version, notes_in=NAMESPACE), site.api)
     names = [part(item, "metadata").get("name") for item in objects if item.get("kind") == "Namespace"]
     own: list[Manifest] = [] if one.profile.namespace in names else [_namespace(one.profile.namespace)]
-    found = [marked(item, one.name, one.wanted) for item in (*own, *objects)]
+    found = [marked(tolerating(item), one.name, one.wanted) for item in (*own, *objects)]
     _apply(site, found, one.profile.namespace, one.profile.crds)
 
 
@@ -198,22 +206,40 @@ def _listed(data: bytes, field: str, path: str) -> list[Manifest]:
 
 
 def built_in_objects(profile: ClusterProfile, chosen: Sequence[ChosenComponent]) -> dict[str, list[Manifest]]:
-    """Objects of our own components among these, by name."""
+    """Objects of our own components among these, by name.
+
+    Raises:
+        ProfileError: a value of one names a profile that there is not, or that is not its own.
+    """
     found: dict[str, list[Manifest]] = {}
     for one in chosen:
         if isinstance(one.profile.source, BuiltInSource):
-            found[one.name] = _built_in(profile, one.profile.source.part, one.profile.namespace)
+            found[one.name] = _built_in(profile, one, one.profile.source.part)
     return found
 
 
-def _built_in(profile: ClusterProfile, name: str, namespace: str) -> list[Manifest]:
+def _built_in(profile: ClusterProfile, one: ChosenComponent, name: str) -> list[Manifest]:
+    namespace = one.profile.namespace
     if name == "health":
         return health(HealthValues(image=profile.programs_image, namespace=namespace))
+    if name == "workspace":
+        return _workspace(one)
     texts = ((KUBERNETES / file).read_text(encoding="utf-8") for file in FILES[name])
     found: list[Manifest] = [one for text in texts for one in yaml.load_all(text, Loader=_Loader) if one]
     if name == "runner":
         found.append(_site(profile, namespace))
     return found
+
+
+def _workspace(one: ChosenComponent) -> list[Manifest]:
+    field = f"components.{one.name}.values"
+    found = load_workspace(str(one.values["profile"]))
+    if found.name != one.profile.namespace:
+        reason = f"workspace {found.name} has a namespace of that name, and the component stands for"
+        raise ProfileError(f"{field}.profile", f"{reason} {one.profile.namespace}: copy the component's profile for it")
+    if found.queue != one.values["queue"]:
+        raise ProfileError(f"{field}.queue", f"workspace {found.name} has queue {found.queue} alone")
+    return workspace(found)
 
 
 def _site(profile: ClusterProfile, namespace: str) -> Manifest:
@@ -243,7 +269,7 @@ def _run(site: ComponentsSite, plan: ComponentsPlan, tell: Tell) -> Manifest:
             continue
         break
     manifest = components_workflow(own)
-    return _followed(site, manifest, tell)
+    return _followed(site, manifest, tell, own)
 
 
 def _gone(site: ComponentsSite, name: str) -> None:
@@ -255,14 +281,56 @@ def _gone(site: ComponentsSite, name: str) -> None:
         time.sleep(0.2)
 
 
-def _followed(site: ComponentsSite, manifest: Manifest, tell: Tell) -> Manifest:
+def _followed(site: ComponentsSite, manifest: Manifest, tell: Tell, plan: ComponentsPlan | None = None) -> Manifest:
+    """The workflow as it ended; what became of each component is told once, as it comes.
+
+    Raises:
+        Unavailable: Argo did not begin it in time; what its own pods wait for is said.
+    """
     submit_workflow(site.seam, signed(manifest, site.ledger) if site.ledger else manifest)
-    last, name = manifest, str(manifest["metadata"]["name"])
+    last, name, told = manifest, str(manifest["metadata"]["name"]), set[str]()
     tell(f"workflow {name}: submitted")
+    until = time.monotonic() + BEGIN_SECONDS
     for last in follow_workflow(site.seam, name):
-        done = [pod for pod in workflow_pods(last) if pod.phase == "Succeeded"]
-        tell(f"workflow {name}: {phase_of(last) or 'not begun'}, {len(done)} steps done")
+        if not phase_of(last) and time.monotonic() > until:
+            why = _waiting(site) or "its controller says nothing"
+            raise Unavailable(f"workflow {name} was not begun within {BEGIN_SECONDS:.0f} s: {why}")
+        for line in _lines_of(plan, last) if plan else ():
+            if line not in told:
+                told.add(line)
+                tell(line)
     return last
+
+
+def _lines_of(plan: ComponentsPlan, workflow: Manifest) -> list[str]:
+    """What became of each component so far."""
+    put, asked = _last(workflow, PUT), _last(workflow, ASK)
+    lines: list[str] = []
+    for number, one in enumerate(plan.chosen):
+        state, message, _ = put.get(number, ("", "", ""))
+        if state in STEP_ENDED:
+            came = "installed" if state == "Succeeded" else f"install {state.lower()}: {message}"
+            lines.append(f"{one.name} {one.profile.version}: {came}")
+        state, _, said = asked.get(number, ("", "", ""))
+        report = report_of(said)
+        if state in STEP_ENDED and report:
+            lines.append(f"{one.name}: {report.word}: {report.why}")
+        elif state == "Running":
+            lines.append(f"{one.name}: asked whether it serves")
+    return lines
+
+
+def _waiting(site: ComponentsSite) -> str:
+    """What pods of the flow's own first components wait for; "" where all run, or nobody tells."""
+    found: list[str] = []
+    for one in (one for one in site.chosen if one.profile.first):
+        try:
+            pods = site.api.items(f"/api/v1/namespaces/{one.profile.namespace}/pods")
+        except ApiError:
+            continue
+        idle = [pod for pod in pods if phase(pod) != "Succeeded" and condition(pod, "Ready") != "True"]
+        found += [f"{one.name}: {why_not(pod)}" for pod in idle]
+    return "; ".join(found[:SHOWN])
 
 
 def _told(plan: ComponentsPlan, ended: Manifest) -> dict[str, str]:

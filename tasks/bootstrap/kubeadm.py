@@ -9,31 +9,22 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
-from profiles.errors import ProfileError, Refused, Unavailable
+from profiles.errors import ProfileError
 from profiles.vocabulary import VerdictWord
-from tasks.bootstrap.access import run_on
-from tasks.bootstrap.kubeadm_variables import (
-    change_variables,
-    common_variables,
-    host_variables,
-    own_server,
-    program,
-)
+from tasks.bootstrap.kubeadm_variables import change_variables, common_variables, host_variables
+from tasks.bootstrap.planes import anchor_of, begins, look_at_planes
 from tasks.ssh.plays import HostEnd, Play, PlayEvent, PlayHost, run_play
-from workflows.bootstrap import fallback, kubeadm_documents
-from workflows.bootstrap.control_sight import ControlSight, PlaneSight, plane_sight
+from workflows.bootstrap import fallback
+from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.host_state import sections
 from workflows.model.bootstrap import Stage, Step
 
 PLAYS = Path(__file__).with_name("plays")
-LOOK_SECONDS = 120.0
 HOSTS_SECONDS = 3600.0
 """For the programs and images of a large cluster through one mirror."""
 PLANE_SECONDS = 900.0
@@ -57,40 +48,10 @@ class KubeadmSite:
     check: bool = False
     """Say what would be done, and write nothing."""
 
-    @property
-    def planes(self) -> tuple[str, ...]:
-        """Hosts that are to carry a control plane."""
-        return sections(self.cluster)[0].control_planes
-
 
 def look(site: KubeadmSite, planes: Iterable[str] | None = None) -> ControlSight:
-    """Ask control planes (all that the inventory names, or these) what they see. Nothing is changed.
-
-    Each is asked over a connection of its own: a look comes before every move, and Ansible takes seconds for it.
-    """
-    asked = tuple(site.planes if planes is None else planes)
-    with ThreadPoolExecutor(max(1, len(asked))) as pool:
-        answers = list(pool.map(partial(_ask, site.cluster), asked))
-    seen: dict[str, PlaneSight] = {}
-    unseen: dict[str, str] = {}
-    for name, (text, why) in zip(asked, answers, strict=True):
-        found = plane_sight(name, text)
-        if found is not None:
-            seen[name] = found
-        else:
-            unseen[name] = why or "its answer cannot be read"
-    return ControlSight(seen, unseen)
-
-
-def _ask(cluster: ClusterProfile, name: str) -> tuple[str, str]:
-    """What a control plane prints, and why it printed nothing."""
-    bootstrap, _ = sections(cluster)
-    servers = (kubeadm_documents.server_of(bootstrap), own_server(bootstrap, name))
-    words = (bootstrap.ssh.python, "-I", "-c", program("plane"), "look", *servers)
-    try:
-        return run_on(cluster, name, words, LOOK_SECONDS), ""
-    except Unavailable as error:
-        return "", str(error)
+    """Ask control planes (all that the inventory names, or these) what they see. Nothing is changed."""
+    return look_at_planes(site.cluster, planes)
 
 
 def apply(site: KubeadmSite, steps: Sequence[Step], sight: ControlSight | None = None) -> dict[str, HostEnd]:
@@ -126,12 +87,6 @@ def apply(site: KubeadmSite, steps: Sequence[Step], sight: ControlSight | None =
             return _only(names, _run(site, "network", groups, PLANE_SECONDS))
         case _:
             raise ProfileError("steps", f"no step of the stage {stage} is this engine's")
-
-
-def journals(site: KubeadmSite, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What kubelet and containerd said last on each of these hosts, the newest last; nothing where it is silent."""
-    ends = _run(replace(site, check=False, logs=None), "journal", {"targets": names}, LOOK_SECONDS)
-    return {name: tuple(end.told.get("journal", "").splitlines()) for name, end in ends.items()}
 
 
 def node_out(site: KubeadmSite, names: Sequence[str], dead: Sequence[str], sight: ControlSight) -> dict[str, HostEnd]:
@@ -222,40 +177,6 @@ def upgrade(site: KubeadmSite, names: Sequence[str], sight: ControlSight) -> dic
         if any(ends[name].word is not VerdictWord.PASS for name in batch):
             break
     return ends
-
-
-def anchor_of(sight: ControlSight, without: Iterable[str]) -> str:
-    """A control plane that serves, and is none of these.
-
-    Raises:
-        Refused: there is none.
-    """
-    left_out = set(without)
-    for name in sight.serving:
-        if name not in left_out:
-            return name
-    told = [f"{name}: {one.own}" for name, one in sight.planes.items() if one.there and one.own]
-    told += [f"{name} was not reached: {why}" for name, why in sight.unseen.items()]
-    raise Refused("control-plane", "; ".join(["no control plane serves", *told]))
-
-
-def begins(sight: ControlSight, name: str) -> bool:
-    """Whether a control plane is to begin a cluster; False: it joins one.
-
-    Raises:
-        Refused: another host may hold the cluster, and cannot be asked.
-    """
-    others = [other for other in sight.serving if other != name]
-    if others:
-        return False
-    if sight.unseen:
-        who = ", ".join(f"{other} ({why})" for other, why in sight.unseen.items())
-        raise Refused(f"control-plane/{name}", f"a second cluster might be begun: not reached were {who}")
-    for other, one in sight.planes.items():
-        if other != name and one.there:
-            need = f"{other} holds a cluster whose API does not serve ({one.own}): bring it back, or take {other} out"
-            raise Refused(f"control-plane/{name}", need)
-    return True
 
 
 def _control_plane(site: KubeadmSite, name: str, sight: ControlSight) -> dict[str, HostEnd]:

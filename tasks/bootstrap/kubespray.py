@@ -10,6 +10,7 @@ Kubespray's own check mode does not work and is not offered.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -30,12 +31,15 @@ from tasks.bootstrap.kubespray_events import (
     KubesprayEvents,
     PlayBegan,
     PlayEnded,
+    Recap,
+    TaskDone,
     TaskFailed,
     secrets_in,
 )
 from tasks.bootstrap.kubespray_source import KubesprayCopy
 from tasks.processes import last_words, record, record_or_end, recorded, spawn, stop, write_whole, written
-from workflows.bootstrap.kubespray import KubesprayPlaybook, kubespray_files, section_of
+from tasks.ssh.masking import masked
+from workflows.bootstrap.kubespray import KubesprayPlaybook, KubesprayScope, kubespray_files, section_of
 
 OPERATION, PROCESS, LOG, ENDED = "operation.json", "runner.json", "runner.log", "rc"
 FOLLOW_SECONDS = 0.5
@@ -77,8 +81,20 @@ class KubespraySite:
     copy: KubesprayCopy
     home: Path
     """Operations of this cluster lie below; only we may look into it."""
-    start_up_taint: str = ""
-    """Of nodes that come."""
+    scope: KubesprayScope = field(default_factory=KubesprayScope)
+    """Which hosts an operation knows."""
+
+
+def fingerprint_of(site: KubespraySite, playbooks: Sequence[KubesprayPlaybook]) -> str:
+    """Of all that an operation is: inventory and variables, playbooks, and the copy with its Ansible.
+
+    Raises:
+        Refused: see `carry_out`.
+    """
+    files = kubespray_files(site.cluster, site.scope, site.copy.removed)
+    said = [files, [asdict(playbook) for playbook in playbooks], site.copy.image or str(site.copy.folder)]
+    said.append(str(site.copy.environment))
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def carry_out(
@@ -99,7 +115,7 @@ def carry_out(
         Unavailable: its folder cannot be written, or ansible-runner cannot be started.
     """
     folder = site.home / name
-    files = kubespray_files(site.cluster, start_up_taint=site.start_up_taint, removed=site.copy.removed)
+    files = kubespray_files(site.cluster, site.scope, site.copy.removed)
     _prepare(folder, files, playbooks)
     _, engine = section_of(site.cluster)
     secrets = secrets_in(engine.variables)
@@ -123,12 +139,7 @@ def begin(copy: KubesprayCopy, folder: Path, number: int, playbook: KubesprayPla
         Unavailable: ansible-runner cannot be started; nothing runs.
     """
     inside = folder / f"{number:02d}"
-    if written(inside / PROCESS) is not None:
-        return
-    if (pid := _living(inside)) is not None:  # its driver died before it could write that down
-        record(inside / PROCESS, pid, playbook.playbook)
-        return
-    if _artifacts(inside).exists():  # it ended, too
+    if was_begun(inside):
         return
     try:
         _write_run(copy, folder, inside, playbook)
@@ -136,6 +147,16 @@ def begin(copy: KubesprayCopy, folder: Path, number: int, playbook: KubesprayPla
     except OSError as error:
         raise Unavailable(f"ansible-runner cannot be started: {error}", 5.0) from error
     record_or_end(inside / PROCESS, pid, playbook.playbook)
+
+
+def was_begun(inside: Path) -> bool:
+    """Whether a playbook was started in this folder, whoever did it; one that lives is written down then."""
+    if written(inside / PROCESS) is not None:
+        return True
+    if (pid := _living(inside)) is not None:  # its driver died before it could write that down
+        record(inside / PROCESS, pid)
+        return True
+    return _artifacts(inside).exists()  # it ended, too
 
 
 def _living(inside: Path) -> int | None:
@@ -168,7 +189,8 @@ def outcome_of(folder: Path, number: int, reader: KubesprayEvents) -> KubesprayO
     try:
         code = int((_artifacts(inside) / ENDED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        why = f"ansible-runner left no word of how it ended: {last_words(inside / LOG)}"
+        said = masked(last_words(inside / LOG), reader.secrets)
+        why = f"ansible-runner left no word of how it ended: {said}"
         return KubesprayOutcome(VerdictWord.UNKNOWN, why, failures, hosts)
     if code == 0:
         return KubesprayOutcome(VerdictWord.PASS, "", failures, hosts)
@@ -177,7 +199,7 @@ def outcome_of(folder: Path, number: int, reader: KubesprayEvents) -> KubesprayO
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         why = f"{first.host}: {first.task}: {first.message}{more}"
     else:
-        why = f"Ansible ended with {code}: {_last_line(inside)}"
+        why = f"Ansible ended with {code}: {masked(_last_line(inside), reader.secrets)}"
     return KubesprayOutcome(VerdictWord.FAIL, why, failures, hosts)
 
 
@@ -214,6 +236,7 @@ def _prepare(folder: Path, files: Mapping[str, str], playbooks: Sequence[Kubespr
                     f"the operation {folder.name} was begun with other playbooks: give this one another name"
                 )
             return
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # what Ansible tells of tasks may hold secrets
         for inner, text in files.items():
             (folder / inner).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write_private(folder / inner, text)
@@ -327,8 +350,10 @@ def in_words(event: KubesprayEvent) -> str:
             return f"{play} …"
         case TaskFailed(host=host, task=task, message=message, unreachable=unreachable):
             return f"{host}: {task} {'found no way to the host' if unreachable else 'failed'}: {message}"
+        case TaskDone(host=host, task=task, changed=changed):
+            return f"{host}: {task}: {'changed' if changed else 'ok'}"
         case PlayEnded():
             return f"{event.play}: {event.ok} ok, {event.changed} changed, {event.failed + event.unreachable} failed"
-        case _:
-            failed = sorted(host for host, told in event.hosts.items() if told.failed or told.unreachable)
-            return f"{len(event.hosts)} hosts, failed: {', '.join(failed) or 'none'}"
+        case Recap(hosts=hosts):
+            failed = sorted(host for host, told in hosts.items() if told.failed or told.unreachable)
+            return f"{len(hosts)} hosts, failed: {', '.join(failed) or 'none'}"

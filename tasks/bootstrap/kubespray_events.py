@@ -29,6 +29,16 @@ class PlayBegan:
 
 
 @dataclass(frozen=True)
+class TaskDone:
+    """A task came through on a host."""
+
+    place: str
+    task: str
+    host: str
+    changed: bool
+
+
+@dataclass(frozen=True)
 class TaskFailed:
     """A task failed on a host and nothing rescued it."""
 
@@ -72,7 +82,7 @@ class Recap:
     hosts: Mapping[str, HostRecap]
 
 
-KubesprayEvent = PlayBegan | TaskFailed | PlayEnded | Recap
+KubesprayEvent = PlayBegan | TaskDone | TaskFailed | PlayEnded | Recap
 """`place` orders events of an operation and is where a new driver goes on."""
 
 
@@ -101,7 +111,7 @@ class KubesprayEvents:
 
     def __init__(self, run: int, secrets: Collection[str]) -> None:
         """`run`: number of the playbook in its operation."""
-        self._run, self._secrets = run, secrets
+        self._run, self.secrets = run, secrets
         self._play = ""
         self._counts = Counter[str]()
         self.failures: list[TaskFailed] = []
@@ -116,11 +126,14 @@ class KubesprayEvents:
         match kind:
             case "playbook_on_play_start":
                 yield from self._ended(place)
-                self._play = masked(str(data.get("play") or data.get("name") or "a play"), self._secrets)
+                self._play = masked(str(data.get("play") or data.get("name") or "a play"), self.secrets)
                 yield PlayBegan(place, self._play)
             case "runner_on_ok":
+                changed = bool(_mapping(data.get("res")).get("changed"))
                 self._counts["ok"] += 1
-                self._counts["changed"] += bool(_mapping(data.get("res")).get("changed"))
+                self._counts["changed"] += changed
+                task = masked(str(data.get("task", "")), self.secrets)
+                yield TaskDone(place, task, str(data.get("host", "")), changed)
             case "runner_on_skipped":
                 self._counts["skipped"] += 1
             case "runner_on_failed" | "runner_on_unreachable" if not data.get("ignore_errors"):
@@ -144,9 +157,9 @@ class KubesprayEvents:
     def _failed(self, place: str, data: Mapping[str, Any], unreachable: bool) -> TaskFailed:
         self._counts["unreachable" if unreachable else "failed"] += 1
         said = said_of(_mapping(data.get("res")))
-        words = masked(" ".join(said.split()), self._secrets)
+        words = masked(" ".join(said.split()), self.secrets)
         short = words if len(words) <= MOST_CHARACTERS else f"… {words[-MOST_CHARACTERS:]}"
-        task, host = masked(str(data.get("task", "")), self._secrets), str(data.get("host", ""))
+        task, host = masked(str(data.get("task", "")), self.secrets), str(data.get("host", ""))
         failed = TaskFailed(place, self._play, task, host, short or "it said nothing", unreachable)
         self.failures.append(failed)
         return failed

@@ -9,15 +9,32 @@ from typing import Protocol, TypeVar
 
 from profiles.cluster import ClusterProfile
 from tasks.context import world
-from workflows.model.bootstrap import Step, StepProofs, StepRecord, builder_of
+from workflows.model.bootstrap import HostNews, Step, StepProofs, StepRecord, builder_of
 from workflows.model.records import ApprovalRecord
 
 Tell = Callable[[str], None]
+Hear = Callable[[HostNews], None]
+"""Whoever shows what hosts do while they do it; it may be called from several threads."""
 Seen_co = TypeVar("Seen_co", covariant=True)
 LOOK_SECONDS = 0.5
 """Between two looks for a person's answer."""
 YES_SECONDS = 3600.0
 """So long a yes counts for the same plan: who was killed while carrying it out is not asked again."""
+
+
+def as_lines(tell: Tell, *, details: bool = True) -> Hear:
+    """Tells what happens at hosts line by line; without `details` only what is begun there, and what came of it."""
+
+    def hear(news: HostNews) -> None:
+        if news.line and (details or news.stage):
+            tell(news.line)
+
+    return hear
+
+
+def unheard(news: HostNews) -> None:
+    """Nobody watches."""
+    del news
 
 
 class Site(Protocol[Seen_co]):

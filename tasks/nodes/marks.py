@@ -1,15 +1,16 @@
-"""Our marks on nodes: the taint and verdict of the brake, and what tests say (label, annotations, condition).
+"""Our marks on nodes: the taint and verdict of the brake, what tests say (label, annotations, condition).
 
 Each patch is meant for the node as it was seen, and safe to repeat. A node's taints are one list, and the node
 controller writes it too: after a change in between the node is read again. Releasing takes back what we set, nothing
-else. Tests never set taints. Their condition is a second patch, since Kubernetes keeps a node's status apart: a process
-that is killed in between has updated the labels, and the next verdict brings the condition.
+else. Tests never set taints; they take away the one with which a node joined. Their condition is a second patch, since
+Kubernetes keeps a node's status apart: a process that is killed in between has updated the labels, and the next verdict
+brings the condition.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from profiles.errors import Conflict, NotFound, PrimusError, Unavailable
 from profiles.vocabulary import VerdictWord
 from tasks.cluster import Cluster, Manifest, current
 from workflows import labels
-from workflows.model.nodes import Node, NodeFinding, taint_manifest
+from workflows.model.nodes import Node, NodeFinding, joins, taint_manifest, without_startup_taint
 
 TAINT_TRIES = 8
 """Writers of one node's taints are few: the node controller, a cloud's own, people."""
@@ -260,6 +261,40 @@ def tell_node(cluster: Cluster, told: VerdictMark) -> bool:
         return _with_condition(found, told)
 
     return change_node(cluster, told.node, mark) and change_node(cluster, told.node, condition)
+
+
+def admit_nodes(nodes: Mapping[str, Callable[[Manifest], str]]) -> dict[str, str]:
+    """Take the start-up taint from nodes, several at once; those that keep it, and why.
+
+    `nodes`: name -> why a node, as its object is now, keeps it; "" where it loses it. It is asked again where somebody
+    else was quicker to change the node. Taints of others stay, and a node without ours is left alone.
+    """
+    cluster = current()  # before threads: the current one is this context's
+
+    def one(node: str) -> str:
+        try:
+            return _admit(cluster, node, nodes[node])
+        except PrimusError as error:
+            return str(error) or type(error).__name__
+
+    with ThreadPoolExecutor(LANES, thread_name_prefix="admit") as lanes:
+        said = dict(zip(nodes, lanes.map(one, nodes), strict=True))
+    return {node: why for node, why in said.items() if why}
+
+
+def _admit(cluster: Cluster, node: str, why_it_stays: Callable[[Manifest], str]) -> str:
+    """Why the node keeps the taint; "" where it has lost it, or never had it."""
+    said = [""]
+
+    def change(found: Manifest) -> Manifest | None:
+        taints: list[Manifest] = found.get("spec", {}).get("taints") or []
+        said[0] = why_it_stays(found) if joins(found) else ""
+        if said[0] or not joins(found):
+            return None
+        version = str(found["metadata"]["resourceVersion"])
+        return {"metadata": {"resourceVersion": version}, "spec": {"taints": without_startup_taint(taints)}}
+
+    return said[0] if change_node(cluster, node, change) else "the node no longer exists"
 
 
 def forget_verdict(cluster: Cluster, node: str) -> bool:

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import cache
 
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import PrimusError
 from profiles.loading.load import load_hardware
 from tasks.cluster import Cluster, Manifest, current, each
-from workflows import labels
 from workflows.model.manifest import part
-from workflows.model.nodes import Node, node_of
+from workflows.model.nodes import Node, joins, node_of, pool_of
 
 
 def pool_node(node: Manifest, profile: ClusterProfile) -> Node | None:
     """What a Node object says; None where it belongs to no pool of the profile."""
     pool = pool_of(part(node, "metadata", "labels"), profile)
     return None if pool is None else node_of(node, pool.name)
-
-
-def pool_of(marks: Mapping[str, str], profile: ClusterProfile) -> Pool | None:
-    """The first pool of the profile whose nodes carry these labels."""
-    for pool in profile.pools:
-        wanted = pool.labels if profile.engine == "kubernetes" else {labels.POOL: pool.name}
-        if all(marks.get(key) == value for key, value in wanted.items()):
-            return pool
-    return None
 
 
 def stream_nodes(profile: ClusterProfile, cluster: Cluster | None = None) -> Iterator[Node]:
@@ -73,6 +63,15 @@ def unready(profile: ClusterProfile, names: Collection[str]) -> dict[str, str]:
         for name, node in found.items()
         if node.ready is not True and node.reason
     }
+
+
+def joining_nodes() -> dict[str, Manifest]:
+    """Objects of the nodes on which the start-up taint stands, by name.
+
+    Raises:
+        Unavailable, Refused.
+    """
+    return {str(part(node, "metadata").get("name")): node for node in each(current(), "Node") if joins(node)}
 
 
 def gpus_of(pool: Pool) -> int | None:

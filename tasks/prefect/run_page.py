@@ -247,6 +247,13 @@ def pages_kept(run: str, writer: Writer) -> Generator[None]:
         keeper.join(LAST_SECONDS)
 
 
+def own_log() -> Callable[[str], None]:
+    """Writes lines into the log of the flow run that goes on here, which its page shows."""
+    logging.getLogger(FLOW_LOGGER).setLevel(logging.INFO)  # drivers are quiet else
+    log = get_run_logger()
+    return lambda line: log.info("%s", uncoloured(line))
+
+
 def _keep(pages: RunPages, log: Callable[[str], None], ended: threading.Event) -> None:
     try:
         while True:

@@ -30,6 +30,7 @@ ENDING_SECONDS = 20.0
 """For Ansible to end when it is told to: twice what `ansible_child` takes at most."""
 _NO_WORD = "non-zero return code"
 """What `command` says of a program that failed; the code stands beside it."""
+BEGINS = "runner_on_start"
 _ENDINGS = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
 
 
@@ -164,6 +165,20 @@ def event_of(line: str) -> TaskEnd | None:
         return None
     ignored = bool(data.get("ignore_errors"))
     return TaskEnd(str(data.get("task", "")), str(data["host"]), ending, as_map(data.get("res")), ignored)
+
+
+def begin_of(line: str) -> tuple[str, str] | None:
+    """Host (as the inventory has it) and task in a line that says that one has begun; None: it says something else."""
+    if BEGINS not in line:  # every line is read twice, and few say this
+        return None
+    try:
+        found = as_map(json.loads(line))
+    except (ValueError, RecursionError):
+        return None
+    data = as_map(found.get("event_data"))
+    if found.get("event") != BEGINS or not data.get("host"):
+        return None
+    return str(data["host"]), str(data.get("task", ""))
 
 
 def said_of(result: Mapping[str, Any]) -> str:

@@ -25,8 +25,11 @@ REACH_SECONDS, REACH_SECONDS_OF_PEER = 30.0, 0.1
 """For a host to try all its peers: some rounds, and what each peer adds."""
 MANY_DESCRIPTORS = 65536
 """Where the system sets no limit of its own: three for each of some thousand hosts, and as many again in reserve."""
+ASKED, TOLD, TRIED = "is asked", "has told its facts", "has tried its peers"
+GOES_WELL = (ASKED, TOLD, TRIED)
+"""What is told of a host that answers."""
 Tell = Callable[[str, str], None]
-"""Host, and what it does now."""
+"""Host, and what it does now; or why nobody knows anything of it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def _many_descriptors() -> None:
 
 async def _look(one: _Open, gate: asyncio.Semaphore, stays: bool, tell: Tell) -> None:
     async with gate:
-        tell(one.name, "is asked")
+        tell(one.name, ASKED)
         try:
             await one.talk.open()
             clock = await one.talk.clock()
@@ -108,7 +111,7 @@ async def _look(one: _Open, gate: asyncio.Semaphore, stays: bool, tell: Tell) ->
             await _failed(one, LookError(LookFailure.UNREADABLE, facts.why), tell)
             return
         one.sight = replace(one.sight, clock=clock, facts=facts)
-        tell(one.name, "has told its facts")
+        tell(one.name, TOLD)
         if not stays:
             await one.talk.close()
 
@@ -142,7 +145,7 @@ async def _pairs(hosts: list[_Open], pairing: Pairing, tell: Tell) -> None:
         try:
             reach = reach_from(await one.talk.go(asked, limit))
             one.sight = replace(one.sight, reach=reach)
-            tell(one.name, "has tried its peers")
+            tell(one.name, TRIED)
         except LookError as error:
             one.sight = replace(one.sight, reach=Unread(error.why))
 

@@ -21,7 +21,17 @@ from profiles.errors import Unavailable
 from profiles.vocabulary import VerdictWord
 from tasks.embedded.engine.json_values import as_map
 from tasks.settings import expanded
-from tasks.ssh.ansible import TaskEnd, ansible, environment, event_of, lines, missing_program, said_of, write_run
+from tasks.ssh.ansible import (
+    TaskEnd,
+    ansible,
+    begin_of,
+    environment,
+    event_of,
+    lines,
+    missing_program,
+    said_of,
+    write_run,
+)
 from tasks.ssh.failures import short
 from tasks.ssh.inventory import plain, proxy_command, ssh_arguments, written
 from tasks.ssh.masking import masked
@@ -29,7 +39,7 @@ from tasks.ssh.masking import masked
 _NOISE = ("To see the stack trace of this error", "error execution phase", "Using module file", "Pipelining is enabled")
 """Lines in which programs say nothing of what happened."""
 _BEGINS = "error execution phase"
-Ending = Literal["ok", "changed", "failed", "unreachable"]
+Ending = Literal["began", "ok", "changed", "failed", "unreachable"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Play:
 
 @dataclass(frozen=True)
 class PlayEvent:
-    """How one task ended on one host, told as it happens."""
+    """How one task ended on one host, or that it began there, told as it happens."""
 
     host: str
     task: str
@@ -87,7 +97,7 @@ def run_play(play: Play, tell: Callable[[PlayEvent], None], logs: Path | None = 
 
     Args:
         play: what is run.
-        tell: gets each task's end on each host as it comes, in one thread.
+        tell: gets each task's begin and end on each host as it comes, in one thread.
         logs: folder in which each host has a log, `<host>.log`, that grows; None: no logs.
 
     Raises:
@@ -180,7 +190,7 @@ class _Follower:
         """Take in a line of ansible-runner's output; whether it was one of its events."""
         event = event_of(line)
         if event is None:
-            return self._take_account(line)
+            return self._take_begin(line) or self._take_account(line)
         name = self._alias.get(event.host)
         if name is None or event.ignored:
             return True
@@ -205,6 +215,12 @@ class _Follower:
             return HostEnd(name, VerdictWord.PASS, "", changed, told)
         word = VerdictWord.FAIL if name in self._account and reached else VerdictWord.UNKNOWN
         return HostEnd(name, word, self._why.get(name) or why, changed, told)
+
+    def _take_begin(self, line: str) -> bool:
+        begun = begin_of(line)
+        if begun is not None and begun[0] in self._alias:
+            self._tell(PlayEvent(self._alias[begun[0]], begun[1], "began", ""))
+        return begun is not None
 
     def _take_account(self, line: str) -> bool:
         try:

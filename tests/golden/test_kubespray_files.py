@@ -11,7 +11,7 @@ import pytest
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.cluster import ClusterProfile
 from profiles.loading import load
-from workflows.bootstrap.kubespray import kubespray_files
+from workflows.bootstrap.kubespray import KubesprayScope, kubespray_files
 
 FOLDER = Path(__file__).parent
 ENGINE: dict[str, Any] = {
@@ -28,6 +28,26 @@ CASES: dict[str, dict[str, Any]] = {
     "own-registries": {"mirror": {}, "endpoint": None},
     "insecure-registry": {"mirror": {"registry": "192.0.2.1:5000/k", "registry_insecure": True}},
 }
+SCOPES = {
+    "newer-copy": KubesprayScope(
+        ("control-1", "control-2", "control-3", "mi300x-1", "h200-1"),
+        {
+            "control-1": {
+                "spec": {"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]}
+            },
+            "mi300x-1": {
+                "spec": {
+                    "taints": [
+                        {"key": "amd.com/gpu", "value": "present", "effect": "NoSchedule"},
+                        {"key": "primus-flows.io/bad", "value": "true", "effect": "NoExecute", "timeAdded": "now"},
+                        {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+                    ]
+                }
+            },
+        },
+    )
+}
+"""One of a cluster that lives: two nodes, and a host that is to join."""
 
 
 def example(change: dict[str, Any]) -> ClusterProfile:
@@ -40,8 +60,7 @@ def example(change: dict[str, Any]) -> ClusterProfile:
 @pytest.mark.parametrize("case", CASES)
 def test_the_files_are_as_recorded(case: str) -> None:
     removed = {"loadbalancer_apiserver", "apiserver_loadbalancer_domain_name"} if case == "newer-copy" else ()
-    taint = "primus-flows.io/unproven=true:NoSchedule"
-    files = kubespray_files(example(CASES[case]), start_up_taint=taint, removed=removed)
+    files = kubespray_files(example(CASES[case]), SCOPES.get(case), removed)
     for path, text in files.items():
         golden = FOLDER / f"kubespray-{case}-{Path(path).stem}.yml"
         if os.environ.get("PRIMUS_GOLDEN") == "1":

@@ -33,12 +33,16 @@ from pathlib import Path
 from profiles.cluster import ClusterProfile
 from profiles.loading import load
 from tasks.bootstrap.kubespray import KubespraySite, carry_out
+from tasks.bootstrap.kubespray_events import TaskDone
 from tasks.bootstrap.kubespray_source import KubesprayCopy
 from workflows.bootstrap import kubespray
 folder, copy = Path(sys.argv[1]), Path(sys.argv[2])
 cluster = load.load_text(ClusterProfile, (folder / "cluster.yaml").read_text())
 site = KubespraySite(cluster, KubesprayCopy(copy, Path(sys.prefix)), folder / "home")
-carry_out(site, "up", kubespray.cluster_up(), lambda event: print(event.place, flush=True))
+def told(event):
+    if not isinstance(event, TaskDone):
+        print(event.place, flush=True)
+carry_out(site, "up", kubespray.cluster_up(), told)
 """
 
 
@@ -107,12 +111,12 @@ def test_a_cluster_comes_up_and_every_verb_speaks_to_its_playbook(tmp_path: Path
     assert {host: told.failed for host, told in outcome.hosts.items()} == {f"n{place}": 0 for place in range(4)}
     assert in_words(made.told[-1]) == "4 hosts, failed: none"
     for name, playbooks in {
-        "in": kubespray.node_in(made.bootstrap, ["n3"]),
-        "upgrade": kubespray.upgrade(made.bootstrap, "1.36.4"),
-        "out": kubespray.node_out(made.bootstrap, ["n3"], dead=True),
+        "in": kubespray.node_in(made.bootstrap.control_planes, ["n3"]),
+        "upgrade": kubespray.upgrade("1.36.4", list(made.bootstrap.hosts), at_once=2),
+        "out": kubespray.node_out(["n3"], dead=True),
     }.items():
         assert made.carry_out(name, playbooks).word is VerdictWord.PASS, name
-    assert made.on("n3") == ["prepared", "installed 1.36.3", "joined", "upgraded 1.36.4", "left dead"]
+    assert made.on("n3") == ["prepared", "installed 1.36.3", "joined 1.36.3", "upgraded 1.36.4", "left dead"]
     assert made.on("n0") == ["prepared", "installed 1.36.3", "upgraded 1.36.4"]
     assert made.carry_out("up", kubespray.cluster_up()).word is VerdictWord.PASS
     assert made.on("n0")[:2] == ["prepared", "installed 1.36.3"], "an operation that ended is not carried out again"
@@ -231,19 +235,13 @@ def test_the_sites_own_copy_accepts_our_files(tmp_path: Path) -> None:
     path, commit = os.environ.get("PRIMUS_KUBESPRAY", ""), os.environ.get("PRIMUS_KUBESPRAY_COMMIT", "")
     if not path or not commit:
         pytest.skip("PRIMUS_KUBESPRAY (a checkout) and PRIMUS_KUBESPRAY_COMMIT are not set")
-    asked = os.environ.get("PRIMUS_KUBESPRAY_CLUSTER", "")
-    cluster = load.load_cluster(asked) if asked else StandIn(tmp_path).cluster
-    assert cluster.bootstrap is not None
-    source = {"url": path, "commit": commit}
+    made = StandIn(tmp_path)
     environment = os.environ.get("PRIMUS_KUBESPRAY_ENVIRONMENT", sys.prefix)
     version = os.environ.get("PRIMUS_KUBESPRAY_VERSION", "1.36.3")
-    said = {"kind": "kubespray", "source": source, "environment": environment, "version": version}
-    engine = type(cluster.bootstrap).model_validate(cluster.bootstrap.model_dump() | {"engine": said}).engine
+    said = {"kind": "kubespray", "source": {"url": path, "commit": commit}, "environment": environment}
+    engine = Bootstrap.model_validate(made.bootstrap.model_dump() | {"engine": {**said, "version": version}}).engine
     assert engine.kind == "kubespray"
-    made = cluster.model_copy(update={"bootstrap": cluster.bootstrap.model_copy(update={"engine": engine})})
-    site = KubespraySite(made, take_copy(engine, tmp_path / "copies"), tmp_path / "operations")
+    cluster = made.cluster.model_copy(update={"bootstrap": made.bootstrap.model_copy(update={"engine": engine})})
+    site = KubespraySite(cluster, take_copy(engine, tmp_path / "copies"), tmp_path / "operations")
     outcome = carry_out(site, "validation", kubespray.validation(), lambda event: print(in_words(event)))
     assert outcome.word is VerdictWord.PASS, outcome.why
-    if asked:  # its hosts are there to be made a cluster of
-        outcome = carry_out(site, "up", kubespray.cluster_up(), lambda event: print(in_words(event)))
-        assert outcome.word is VerdictWord.PASS, outcome.why

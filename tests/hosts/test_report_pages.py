@@ -1,4 +1,5 @@
-"""Report pages in a real browser: twenty runs with faults, light, dark and on a phone."""
+"""Report pages in a real browser: twenty runs with faults, bootstraps of few and of very many hosts; light, dark and on
+a phone."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ import pytest
 
 from flows.decisions.accounting.fleet import fleet_account
 from flows.decisions.accounting.report import curve_of, report_of, summarise
+from flows.pages.bootstrap import bootstrap_page
 from flows.pages.fleet import fleet_page
 from flows.pages.run import run_page
+from tests.support.builders.bootstraps import MadeBootstrap
 from tests.support.builders.simulated_runs import NOON, Simulation, resolved, twenty
 from tests.support.servers.browser_checks import (
     NARROW,
@@ -69,6 +72,19 @@ def test_the_page_of_all_runs(browser: Browser, tmp_path: Path) -> None:
     with window(browser) as page:
         page.goto(path.as_uri())
         look_at(page, "fleet-03")
+
+
+@pytest.mark.parametrize(("hosts", "faults"), [(3, False), (60, True), (2000, True)])
+def test_the_page_of_a_bootstrap(hosts: int, faults: bool, browser: Browser, tmp_path: Path) -> None:
+    made = MadeBootstrap(hosts, faults)
+    path = tmp_path / "bootstrap.html"
+    path.write_text(bootstrap_page(*made.page), encoding="utf-8")
+    with window(browser) as page:
+        page.goto(path.as_uri())
+        assert page.get_by_role("heading", level=1).inner_text() == "made: build"
+        assert page.evaluate("document.querySelectorAll('*').length") < 2000, "it opens fast"
+        look_at(page, f"bootstrap-{hosts}-03")
+        assert page.get_by_text("✖ fail").count() == (2 + 1 if faults else 0), "what failed, and at whom"
 
 
 def test_a_printed_page_opens_what_is_folded_and_fits_the_paper(browser: Browser, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ SHARED_WITH_PROGRAMS = {
     "probes.gpu_count": "the variable of fake GPUs",
     "runtime.kubernetes_api": "objects of any kind, asked for from a pod or from here",
     "serving.objects": "how objects of any kind are applied and go, also before there is an Argo that could",
+    "serving.world": "what pods of proofs and of the first components tolerate",
     "runtime.files": "how many generations of a log there are",
     "runtime.http_client": "how a hosts file is read",
     "runtime.last_words": "fingerprints of failures",

@@ -14,9 +14,10 @@ from pathlib import Path
 from tests.bed import debian
 from tests.bed import network as bed_network
 from tests.bed.commands import BedError, run, succeeds, until
+from tests.bed.layout import ROOT
 from tests.bed.starting import Clock
 from tests.bed.stopping import mounts
-from tests.lab import groups, images, machine, network, programs, releases, rootfs
+from tests.lab import groups, images, machine, network, programs, releases, rootfs, shelf
 from tests.lab.hosts import Host, make_key
 from tests.lab.layout import MOST_HOSTS, NAMESPACE, SERVER, VIRTUAL, Folder, Options, cache, folder
 
@@ -60,6 +61,11 @@ class Lab:
         """Put the next patch of Kubernetes on the mirror; returns the path of its release."""
         releases.stock(programs.place(), build(), self.folder, programs.NEXT)
         return releases.release_path(self.folder, programs.NEXT)
+
+    def stock_components(self) -> Path:
+        """Put components on the mirror; returns the path of a cluster profile that has them."""
+        shelf.stock(self.folder)
+        return releases.write_whole_profile(self.folder, self.options)
 
     def renew(self, *hosts: Host) -> None:
         """Hosts as they were when the lab was new, but for their keys and machine-ids, which are others."""
@@ -140,6 +146,7 @@ def up(options: Options, bare: bool = False) -> Lab:
         str(releases.MIRROR_PORT),
     )
     groups.spawn(LAN, [in_lan(serve)], here.logs / "mirror.log")
+    groups.spawn(LAN, [f"cd {shlex.quote(str(ROOT))}", in_lan(registry_server(here))], here.logs / "registry.log")
     for host in lab.hosts:
         host.install(template)
     if not bare:
@@ -156,6 +163,12 @@ def up(options: Options, bare: bool = False) -> Lab:
 def in_lan(command: Sequence[str]) -> str:
     """A line of a shell that runs a command in the LAN's network."""
     return shlex.join(["exec", "nsenter", f"--net=/run/netns/{NAMESPACE}", "--", *command])
+
+
+def registry_server(here: Folder) -> list[str]:
+    """The LAN's registry."""
+    place = (SERVER, str(releases.REGISTRY_PORT), str(here.registry))
+    return [sys.executable, "-m", "tests.lab.registry", *place]
 
 
 def names_server(template: Path) -> list[str]:

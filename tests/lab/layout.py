@@ -67,13 +67,18 @@ class Folder(BedFolder):
         """Files that the LAN's mirror serves."""
         return self.root / "mirror"
 
+    @property
+    def registry(self) -> Path:
+        """Images that the LAN's registry serves."""
+        return self.root / "registry"
+
     def host(self, name: str) -> Path:
         """All that one host owns."""
         return self.root / "hosts" / name
 
     def make(self) -> None:
         """Create the folders."""
-        for path in (self.logs, self.mirror, self.shared):
+        for path in (self.logs, self.mirror, self.registry, self.shared):
             path.mkdir(parents=True, exist_ok=True)
 
     def save(self, options: Options) -> None:

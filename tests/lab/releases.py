@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from profiles.bootstrap.inventory import Bootstrap
+from profiles.bootstrap.inventory import Bootstrap, ComponentChoice
 from profiles.bootstrap.release import NEEDED, ReleaseFile, ReleaseImage, ReleaseProfile
 from profiles.cluster import ClusterProfile
-from profiles.loading.load import dump
+from profiles.loading.load import dump, load_run
+from profiles.run import RunProfile
+from profiles.workspace import WorkspaceProfile
 from tests.bed.layout import Cache
 from tests.bed.prebuilt import digest_of
 from tests.lab import images, network, programs
@@ -21,6 +23,8 @@ CLUSTER = "made"
 MIRROR_PORT = 8080
 MIRROR = f"http://{SERVER}:{MIRROR_PORT}"
 """Files of the mirror, as hosts fetch them."""
+REGISTRY_PORT = 5000
+REGISTRY = f"{SERVER}:{REGISTRY_PORT}"
 KUBELET: dict[str, object] = {
     "failCgroupV1": False,  # this machine has version 1 of control groups alone
     "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
@@ -36,6 +40,7 @@ CONTAINERD: dict[str, bool | int | str] = {
     "restrict_oom_score_adj": True,  # the machine's root may not lower it (no CAP_SYS_RESOURCE)
     "disable_apparmor": True,
 }
+PROGRAMS_IMAGE = "primus-flows/programs:0.1"
 LIMITS: dict[str, object] = {"etcd_fsync_ms": 500.0, "free_disk_gib": 2.0}
 """All hosts share one disk with whatever else this machine does."""
 NOFILE = 16_384
@@ -82,6 +87,11 @@ def profile_path(lab: Folder) -> Path:
     return lab.root / f"{CLUSTER}.yaml"
 
 
+def whole_profile_path(lab: Folder) -> Path:
+    """Where the profile of the same cluster with components stands."""
+    return lab.root / f"{CLUSTER}-whole.yaml"
+
+
 def bootstrap(lab: Folder, options: Options) -> Bootstrap:
     """The hosts, and what they need because they are no machines of their own.
 
@@ -119,8 +129,8 @@ def bootstrap(lab: Folder, options: Options) -> Bootstrap:
     return Bootstrap.model_validate(made)
 
 
-def write_profile(lab: Folder, options: Options) -> Path:
-    """The cluster profile `made`, as a file that commands take by its path."""
+def cluster(lab: Folder, options: Options) -> ClusterProfile:
+    """The cluster profile `made`: hosts, and nothing on them but Kubernetes."""
     shared = str(lab.shared)
     made: dict[str, Any] = {
         "name": CLUSTER,
@@ -129,10 +139,55 @@ def write_profile(lab: Folder, options: Options) -> Path:
         "kubeconfig": "{home}/clusters/made/kubeconfig",
         "namespace": "training",
         "queue": "training",
-        "programs_image": "primus-flows/programs:0.1",
+        "programs_image": PROGRAMS_IMAGE,
+        "run_as_user": 0,  # the shared folder is root's
+        "read_kernel_log": True,
         "pools": [{"name": "cpu", "hardware": "cpu", "nodes": options.hosts, "cpus_per_node": 2}],
         "storage": [{"kind": "host_path", "source": shared, "mount_path": shared}],
         "bootstrap": bootstrap(lab, options),
     }
-    profile_path(lab).write_text(dump(ClusterProfile.model_validate(made)), encoding="utf-8")
+    return ClusterProfile.model_validate(made)
+
+
+def write_profile(lab: Folder, options: Options) -> Path:
+    """The cluster profile `made`, as a file that commands take by its path."""
+    profile_path(lab).write_text(dump(cluster(lab, options)), encoding="utf-8")
     return profile_path(lab)
+
+
+def write_whole_profile(lab: Folder, options: Options) -> Path:
+    """The same cluster with Argo Workflows, JobSet, Kueue and a workspace, proven by a training run."""
+    bare, workspace, run = cluster(lab, options), lab.root / "workspace.yaml", lab.root / "proof.yaml"
+    workspace.write_text(dump(_workspace()), encoding="utf-8")
+    run.write_text(dump(_run()), encoding="utf-8")
+    section = bootstrap(lab, options)
+    values: dict[str, object] = {"profile": str(workspace)}
+    changes: dict[str, Any] = {
+        "install_components": True,
+        "proof_run": str(run),
+        "mirror": section.mirror.model_copy(update={"registry": REGISTRY, "registry_insecure": True}),
+        "components": (ComponentChoice(name="primus-workspace", values=values),),
+    }
+    whole = bare.model_copy(update={"bootstrap": section.model_copy(update=changes)})
+    whole_profile_path(lab).write_text(dump(whole), encoding="utf-8")
+    return whole_profile_path(lab)
+
+
+def _run() -> RunProfile:
+    """The demo, for nodes whose few processors carry a control plane too."""
+    demo = load_run("demo")
+    small = {"cpu": "100m", "memory": "256Mi"}
+    roles = tuple(role.model_copy(update={"resources": role.resources.model_copy(update=small)}) for role in demo.roles)
+    return demo.model_copy(update={"name": "proof", "roles": roles})
+
+
+def _workspace() -> WorkspaceProfile:
+    quotas = {"cpu": {"nominal": "6"}, "memory": {"nominal": "12Gi"}}
+    made: dict[str, Any] = {
+        "name": "training",
+        "description": "Where runs of the lab train.",
+        "queue": "training",
+        "flavors": [{"name": "cpu", "quotas": quotas}],
+        "pod_security": "privileged",  # storage is a folder of the hosts
+    }
+    return WorkspaceProfile.model_validate(made)

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.lab.commanding import Commands, asking, load
+from tests.lab.asking import asking, load
+from tests.lab.commands import Commands
 from tests.lab.hosts import Host
 from tests.lab.lab import Lab
 from tests.support.running.waiting import patience
+from workflows.model.bootstrap import Stage
 
 API_AWAY_S = patience(10.0)
 KUBECTL = "kubectl --kubeconfig /etc/kubernetes/admin.conf"
@@ -79,7 +81,7 @@ def test_other_settings_come_to_every_node_in_turn_though_the_command_is_killed(
     assert (first, "kube-apiserver --profiling") in told
     began = time.monotonic()
     with asking() as asked:
-        killed = commands.killed_once(f"configuration/{second}")
+        killed = commands.killed_once(Stage.CONFIGURATION, second)
         print(f"killed amid configuration/{second} after {killed:.0f} s")
         assert commands.run()["word"] == "done"
     print(f"{len(names)} nodes with other settings after {time.monotonic() - began:.0f} s ({load()})")

@@ -20,12 +20,14 @@ import yaml
 
 from tests.bed.commands import until
 from tests.lab import programs
-from tests.lab.commanding import Commands, asking, load
+from tests.lab.asking import asking, load
+from tests.lab.commands import Commands
 from tests.lab.hosts import Host
 from tests.lab.images import BUSYBOX
 from tests.lab.lab import Lab
 from tests.support.running.waiting import patience
 from workflows.labels import STARTUP_TAINT
+from workflows.model.bootstrap import Stage
 
 API_AWAY_S = patience(10.0)
 LOOK_S = 0.3
@@ -169,7 +171,7 @@ def test_a_cluster_is_upgraded_node_by_node_though_it_is_killed_and_a_kubelet_ca
     with asking() as asked, cluster.watched() as watched:
         # Killed while kubeadm is at work on the second control plane.
         seconds = commands.killed_once(
-            f"upgrade/{second.name}", "--upgrade", version, reached=lambda: runs_kubeadm(second)
+            Stage.UPGRADE, second.name, "--upgrade", version, reached=lambda: runs_kubeadm(second)
         )
         print(f"killed amid kubeadm on {second.name} after {seconds:.0f} s ({load()})")
         look = cluster.look()

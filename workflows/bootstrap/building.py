@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from workflows.bootstrap.control_sight import ControlSight
+from workflows.model.bootstrap import StepProof
 from workflows.model.components import InstalledComponent
 from workflows.model.host_facts import HostFacts, Unread
 from workflows.model.host_sight import HostsSight
@@ -27,6 +28,8 @@ class BuildingSight:
     """By name."""
     proof: RunRecord | None = None
     """The run that proves the cluster as it is wanted; None: it was never begun."""
+    inventory: StepProof | None = None
+    """What the engine's own validation says of inventory and variables; None: it has none, or was not asked."""
 
     @property
     def facts(self) -> dict[str, HostFacts | Unread]:
@@ -39,4 +42,4 @@ class BuildingSight:
     def joined(self, fresh: BuildingSight) -> BuildingSight:
         """What is known after a later look, perhaps at some hosts only."""
         hosts = replace(fresh.hosts, hosts={**self.hosts.hosts, **fresh.hosts.hosts}, pairs=self.hosts.pairs)
-        return replace(fresh, hosts=hosts)
+        return replace(fresh, hosts=hosts, inventory=fresh.inventory or self.inventory)

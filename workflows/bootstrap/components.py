@@ -26,6 +26,7 @@ from workflows.attempt.templates import DEADLINE_MARGIN_SECONDS, LOST_POD_RETRIE
 from workflows.model.components import FINGERPRINT_CHARACTERS, NAMESPACE, ChosenComponent, objects_of
 from workflows.model.ownership import marks
 from workflows.programs.serving import install, main
+from workflows.tolerations import EVERYTHING
 
 PIPELINE = "bootstrap"
 INSTALLER = "primus-installer"
@@ -49,7 +50,6 @@ CHART_MOUNT = "/primus/chart"
 OBJECTS = "/primus/objects/objects.json"
 VALUES = "/primus/values/values.json"
 HELM_RESOURCES: Part = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-EVERYTHING = models.Toleration(operator="Exists")
 Manifest = dict[str, Any]
 
 
@@ -159,7 +159,7 @@ def frame(cluster: ClusterProfile, ledger: str, deadline: int) -> dict[str, Any]
         "pod_metadata": models.Metadata(labels=ours),
         "image_pull_secrets": secrets or None,
         "security_context": models.PodSecurityContext.model_validate(pods.pod_security(cluster)),
-        "tolerations": [EVERYTHING],
+        "tolerations": [models.Toleration.model_validate(EVERYTHING)],
     }
 
 
@@ -251,6 +251,7 @@ def _objects(plan: ComponentsPlan, one: ChosenComponent, template: str) -> None:
         url="" if own is not None else source_url(plan.mirror, one),
         sha256="" if own is not None else one.sha256,
         crd=one.profile.crds,
+        to_new_nodes=one.to_new_nodes,
         deadline_seconds=float(INSTALL_SECONDS),
     )
     install_step(plan.cluster, template, options, own, plan.authority)

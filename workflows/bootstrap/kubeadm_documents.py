@@ -155,7 +155,7 @@ def registration(cluster: ClusterProfile, name: str) -> Document:
 
 def register_taints(cluster: ClusterProfile, name: str) -> tuple[str, ...]:
     """Taints with which a node begins, as `key=value:Effect`."""
-    bootstrap, _ = sections(cluster)
+    bootstrap = inventory_of(cluster)
     return tuple(dict.fromkeys([*([STARTUP_TAINT] if bootstrap.hosts[name].works else []), *taints(cluster, name)]))
 
 

@@ -6,6 +6,7 @@ It has no variable for the certificate authority of a mirror: hosts must trust t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,9 @@ from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.cluster import ClusterProfile
 from profiles.errors import Refused
+from workflows import labels
 from workflows.bootstrap import kubeadm_documents
+from workflows.model.manifest import Json, items
 
 INVENTORY, VARIABLES = "inventory/hosts.yaml", "inventory/group_vars/all/primus.yaml"
 """Of the folder that ansible-runner reads."""
@@ -31,6 +34,10 @@ FILE_URLS = {
 name that only a sample file uses."""
 ALIVE_SECONDS, ALIVE_COUNT = 5, 6
 """A host that answers nothing for the product of both is lost."""
+BALANCER = "lb-apiserver.kubernetes.local"
+"""Kubespray's own name of the API's balancer; only hosts of its clusters know it."""
+_RESERVED = re.compile(r"[-a-z0-9.]*(?:kubernetes|k8s)\.io/")
+"""Keys of taints that Kubespray's role `node-taint` leaves on a node; it takes away all others that it is not told."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +52,29 @@ class KubesprayPlaybook:
     """Extra variables; no secrets: they stand before all others."""
 
 
+@dataclass(frozen=True)
+class KubesprayScope:
+    """Which hosts an inventory names, and which of them are nodes now."""
+
+    hosts: tuple[str, ...] | None = None
+    """Of the profile's, in its order; None: all. Of a host that left, or is left out, no playbook knows."""
+    nodes: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    """Node objects by name, as the API told them."""
+
+    def names(self, bootstrap: Bootstrap) -> tuple[str, ...]:
+        """Hosts of the inventory in its order."""
+        return tuple(name for name in bootstrap.hosts if self.hosts is None or name in self.hosts)
+
+    def planes(self, bootstrap: Bootstrap) -> tuple[str, ...]:
+        """Those that carry a control plane; the first one begins the cluster, and everything joins through it."""
+        return tuple(name for name in self.names(bootstrap) if bootstrap.hosts[name].controls)
+
+
 def kubespray_files(
-    cluster: ClusterProfile, *, start_up_taint: str = "", removed: Collection[str] = ()
+    cluster: ClusterProfile, scope: KubesprayScope | None = None, removed: Collection[str] = ()
 ) -> dict[str, str]:
     """Text of each file that a run gets beside the copy, by its path.
 
-    `start_up_taint`: of nodes that come and must prove themselves first, as `key=value:Effect`; empty: none.
     `removed`: variables that the copy refuses because they are gone.
 
     Raises:
@@ -58,7 +82,7 @@ def kubespray_files(
     """
     bootstrap, engine = section_of(cluster)
     return {
-        INVENTORY: _text(_inventory(cluster, bootstrap, start_up_taint)),
+        INVENTORY: _text(_inventory(cluster, bootstrap, scope or KubesprayScope())),
         VARIABLES: _text(_variables(bootstrap, engine, removed) | dict(engine.variables)),
     }
 
@@ -78,6 +102,11 @@ def section_of(cluster: ClusterProfile) -> tuple[Bootstrap, Kubespray]:
     return bootstrap, bootstrap.engine
 
 
+def balancer_name(engine: Kubespray) -> str:
+    """By which nodes find the API where the endpoint is an address: Kubespray writes this name into their files."""
+    return str(engine.variables.get("apiserver_loadbalancer_domain_name", BALANCER))
+
+
 # Verbs.
 
 
@@ -91,39 +120,32 @@ def cluster_up() -> tuple[KubesprayPlaybook, ...]:
     return (KubesprayPlaybook("cluster.yml"),)
 
 
-def node_in(bootstrap: Bootstrap, hosts: Sequence[str]) -> tuple[KubesprayPlaybook, ...]:
-    """New hosts. Facts of all first: with a limit the others are known from the cache alone."""
-    planes = set(bootstrap.control_planes)
+def node_in(planes: Sequence[str], hosts: Sequence[str]) -> tuple[KubesprayPlaybook, ...]:
+    """New hosts. Facts of all first: with a limit the others are known from the cache alone.
+
+    `planes`: control planes of the inventory.
+    """
     facts = KubesprayPlaybook("playbooks/facts.yml")
-    if planes & set(hosts):
-        return (facts, KubesprayPlaybook("cluster.yml", tuple(dict.fromkeys([*bootstrap.control_planes, *hosts]))))
+    if set(planes) & set(hosts):
+        return (facts, KubesprayPlaybook("cluster.yml", tuple(dict.fromkeys([*planes, *hosts]))))
     return (facts, KubesprayPlaybook("scale.yml", tuple(hosts)))
 
 
-def node_out(bootstrap: Bootstrap, hosts: Sequence[str], *, dead: bool) -> tuple[KubesprayPlaybook, ...]:
-    """Hosts that leave; `dead`: they do not answer, and nothing is cleaned up on them.
-
-    Raises:
-        Refused: the first control plane cannot leave: Kubespray makes and joins everything through it.
-    """
-    first = bootstrap.control_planes[0] if bootstrap.control_planes else ""
-    if first in hosts:
-        reorder = "name another control plane first in bootstrap.hosts, run `primus bootstrap`, then let it leave"
-        raise Refused(
-            f"bootstrap.hosts.{first}", f"is the first control plane, which Kubespray cannot remove: {reorder}"
-        )
+def node_out(hosts: Sequence[str], *, dead: bool) -> tuple[KubesprayPlaybook, ...]:
+    """Hosts that leave; `dead`: they do not answer, and nothing is cleaned up on them."""
     gone = {"reset_nodes": False, "allow_ungraceful_removal": True} if dead else {}
     return (
         KubesprayPlaybook("remove-node.yml", variables={"node": ",".join(hosts), "skip_confirmation": True, **gone}),
     )
 
 
-def upgrade(bootstrap: Bootstrap, version: str, hosts: Sequence[str] = ()) -> tuple[KubesprayPlaybook, ...]:
-    """To a version of Kubernetes, control planes one at a time, workers in batches; `hosts`: these alone."""
-    serial = f"{max(1, round(bootstrap.batch_share * 100))}%"
-    wanted = {"kube_version": version, "serial": serial}
-    facts = (KubesprayPlaybook("playbooks/facts.yml"),) if hosts else ()
-    return (*facts, KubesprayPlaybook("upgrade-cluster.yml", tuple(hosts), wanted))
+def upgrade(version: str, hosts: Sequence[str], at_once: int) -> tuple[KubesprayPlaybook, ...]:
+    """These hosts to a version of Kubernetes, so many at a time; control planes always go one by one."""
+    wanted = {"kube_version": version, "serial": at_once}
+    return (
+        KubesprayPlaybook("playbooks/facts.yml"),
+        KubesprayPlaybook("upgrade-cluster.yml", tuple(hosts), wanted),
+    )
 
 
 # Files.
@@ -133,14 +155,13 @@ def _text(data: object) -> str:
     return yaml.safe_dump(data, sort_keys=False, width=1000, allow_unicode=True)
 
 
-def _inventory(cluster: ClusterProfile, bootstrap: Bootstrap, taint: str) -> dict[str, Any]:
-    planes = bootstrap.control_planes
-    working = [name for name, host in bootstrap.hosts.items() if host.works]
-    hosts = {name: _host(cluster, bootstrap, name, taint) for name in bootstrap.hosts}
+def _inventory(cluster: ClusterProfile, bootstrap: Bootstrap, scope: KubesprayScope) -> dict[str, Any]:
+    names, planes = scope.names(bootstrap), scope.planes(bootstrap)
+    working = [name for name in names if bootstrap.hosts[name].works]
     return {
         "all": {
             "vars": _connection(bootstrap),
-            "hosts": hosts,
+            "hosts": {name: _host(cluster, bootstrap, name, scope.nodes.get(name)) for name in names},
             "children": {
                 "kube_control_plane": {"hosts": dict.fromkeys(planes)},
                 "etcd": {"hosts": dict.fromkeys(planes)},
@@ -150,20 +171,43 @@ def _inventory(cluster: ClusterProfile, bootstrap: Bootstrap, taint: str) -> dic
     }
 
 
-def _host(cluster: ClusterProfile, bootstrap: Bootstrap, name: str, taint: str) -> dict[str, Any]:
-    """A control plane without work is tainted by Kubespray itself."""
+def _host(cluster: ClusterProfile, bootstrap: Bootstrap, name: str, node: Json | None) -> dict[str, Any]:
     host = bootstrap.hosts[name]
     said: dict[str, Any] = {"ansible_host": host.address, "ip": host.ip, "access_ip": host.ip}
     said |= {"ansible_port": host.port} if host.port else {}
     said |= {"ansible_user": host.user, "ansible_become": host.user != "root"} if host.user else {}
     said |= {"ansible_ssh_private_key_file": host.private_key_file} if host.private_key_file else {}
     said |= {"ansible_ssh_common_args": _ssh_arguments(bootstrap, host.jump)} if host.jump else {}
-    node_labels, kept = kubeadm_documents.node_labels(cluster, name), kubeadm_documents.taints(cluster, name)
-    node_taints = [text for text in kept if host.works or text != kubeadm_documents.CONTROL_PLANE_TAINT]
-    node_taints += [taint] if taint and host.works else []
+    node_labels, node_taints = kubeadm_documents.node_labels(cluster, name), _taints(cluster, name, node)
     said |= {"node_labels": node_labels} if node_labels else {}
     said |= {"node_taints": node_taints} if node_taints else {}
     return said
+
+
+def _taints(cluster: ClusterProfile, name: str, node: Json | None) -> list[dict[str, str]]:
+    """All that a node is to have: Kubespray takes away what is not named, so those that it got since stand there too.
+
+    One that is no node yet begins with the start-up taint, which a test takes away and nothing puts back. What
+    Kubespray leaves alone is named only where it is missing; a control plane without work it taints by itself.
+    """
+    works = kubeadm_documents.inventory_of(cluster).hosts[name].works
+    kept = kubeadm_documents.register_taints(cluster, name) if node is None else kubeadm_documents.taints(cluster, name)
+    wanted = [kubeadm_documents.taint_entry(text) for text in kept]
+    there = [{key: str(one[key]) for key in ("key", "value", "effect") if one.get(key)} for one in _of(node)]
+    found = {(one["key"], one["effect"]): one for one in there if not _RESERVED.match(one["key"])}
+    reserved = {(one["key"], one["effect"]) for one in there if _RESERVED.match(one["key"])}
+    reserved |= set() if works else {_identity(kubeadm_documents.CONTROL_PLANE_TAINT)}
+    found |= {(one["key"], one["effect"]): one for one in wanted if (one["key"], one["effect"]) not in reserved}
+    return list(found.values())
+
+
+def _of(node: Json | None) -> list[Json]:
+    return items(node, "spec", "taints") if node is not None else []
+
+
+def _identity(text: str) -> tuple[str, str]:
+    entry = kubeadm_documents.taint_entry(text)
+    return entry["key"], entry["effect"]
 
 
 def _connection(bootstrap: Bootstrap) -> dict[str, Any]:
@@ -208,6 +252,8 @@ def _variables(bootstrap: Bootstrap, engine: Kubespray, removed: Collection[str]
         "kube_service_addresses": networks.services,
         "cluster_name": networks.domain,
         "dns_domain": networks.domain,
+        # Nodes that no test has passed yet need names, too: nothing else could prove them.
+        "dns_extra_tolerations": [{"key": labels.STARTUP_TAINT, "operator": "Exists"}],
         **_endpoint(bootstrap, removed),
         **_mirror(bootstrap),
         **limit,

@@ -34,6 +34,8 @@ class Stage(StrEnum):
     """Pods of the node reach those of all others."""
     COMPONENTS = "components"
     """A component serves."""
+    ADMISSION = "admission"
+    """A preflight has passed the node: it takes work."""
     PROOF = "proof"
     """A training run succeeded."""
     UPGRADE = "upgrade"
@@ -61,6 +63,8 @@ class Step:
     """No other step is carried out beside it."""
     turn: int = 0
     """Steps of one stage with a later turn wait until all of an earlier one hold. 0: it has none and waits for none."""
+    group: str = ""
+    """Steps of one group are carried out by one act, whatever their stages are; "": each stage by an act of its own."""
 
     @property
     def id(self) -> str:
@@ -120,6 +124,27 @@ class StepOutcome:
     """What its proof saw."""
     seconds: float | None
     """From its newest try until its proof was asked; None: this command did not carry it out."""
+
+
+LOOK = "look"
+"""In place of a stage where a host is only looked at."""
+NewsWord = Literal["not yet", "at work", "pass", "fail", "unknown"]
+
+
+@dataclass(frozen=True)
+class HostNews:
+    """What happens now at one subject of a bootstrap, for people who watch."""
+
+    subject: str
+    """A host, a component, or `CLUSTER`."""
+    stage: str
+    """Word of its stage, or `LOOK`; "": the one that it is at, and it says nothing of who is not at work."""
+    word: NewsWord
+    """`not yet`: its turn is to come."""
+    said: str
+    """What it does, or what its proof saw."""
+    line: str = ""
+    """The same where people read lines; "": it is not worth one."""
 
 
 def builder_of(cluster: str) -> str:

@@ -24,6 +24,7 @@ from profiles.bootstrap.release import ReleaseImage
 from profiles.vocabulary import VerdictWord
 from workflows import labels
 from workflows.model.manifest import Json, part
+from workflows.tolerations import STARTUP
 from workflows.wire import ServingReport, from_json
 
 NAMESPACE = "primus-bootstrap"
@@ -45,6 +46,9 @@ class ChosenComponent:
     made_of: str = ""
     """Fingerprint of its objects as they are sent and of where images come from (`made_of`); "": of no cluster yet."""
 
+    to_new_nodes: bool = False
+    """Its pods run on nodes that no test has passed yet: the start-up taint is tolerated (`workflows.tolerations`)."""
+
     @property
     def name(self) -> str:
         """Of the component."""
@@ -63,6 +67,7 @@ class ChosenComponent:
         images = {image.name: image.digest for image in profile.images}
         said = [profile.version, source, self.sha256, dict(self.values), images, profile.namespace, profile.crds]
         said.append(self.made_of)
+        said += [STARTUP] if self.to_new_nodes else []
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
 

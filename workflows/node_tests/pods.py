@@ -22,6 +22,7 @@ from workflows import labels
 from workflows.attempt import commands, pods
 from workflows.attempt.placeholders import storage_volume
 from workflows.attempt.templates import MAIN
+from workflows.tolerations import EVERYTHING
 
 Fields = dict[str, Any]
 
@@ -29,8 +30,6 @@ AT_ONCE = 32
 """Pods at the same time: no more than an API server and a registry notice."""
 KEEP_SECONDS = 3600
 """What was found is in the ledger by then."""
-EVERYTHING = models.Toleration(operator="Exists")
-"""A node that others keep away from is looked at all the same."""
 SHARED_MEMORY = "shared-memory"
 SHARED_MEMORY_MOUNT = "/dev/shm"  # noqa: S108 - a mount path
 
@@ -78,7 +77,7 @@ def workflow_fields(cluster: ClusterProfile, marks: Mapping[str, str], deadline_
         "pod_metadata": models.Metadata(labels=dict(marks)),
         "image_pull_secrets": secrets or None,
         "security_context": models.PodSecurityContext.model_validate(pods.pod_security(cluster)),
-        "tolerations": [EVERYTHING],
+        "tolerations": [models.Toleration.model_validate(EVERYTHING)],
         "volumes": [models.Volume.model_validate(volume) for volume in volumes],
     }
 

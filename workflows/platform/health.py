@@ -29,6 +29,7 @@ from workflows.platform.workspace import RBAC, WORKSPACE, Right
 from workflows.programs.health import client
 from workflows.programs.health.options import Options
 from workflows.programs.runtime import copy
+from workflows.tolerations import EVERYTHING
 
 SERVICE = JOB
 """Name of everything."""
@@ -112,7 +113,7 @@ def _pod(values: HealthValues) -> Manifest:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
         "securityContext": _pod_security(values),
-        "tolerations": [_toleration(taint) for taint in values.tolerations] or [{"operator": "Exists"}],
+        "tolerations": [_toleration(taint) for taint in values.tolerations] or [dict(EVERYTHING)],
         "volumes": [empty_volume(PROGRAMS_VOLUME), empty_volume("tmp"), *_token(values)],
         "initContainers": [_bring_programs(values)],
         "containers": [_daemon(values)],

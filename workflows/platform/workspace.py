@@ -84,6 +84,12 @@ def workspace(profile: WorkspaceProfile) -> list[Manifest]:
     ]
 
 
+def pipelines(namespace: str, account: str = PIPELINES) -> list[Manifest]:
+    """What pods of workflows need, in whatever namespace: itself, their rights, and their account last."""
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    return [space, *_role(namespace, account, PIPELINE_RIGHTS, (account, namespace)), _account(account, namespace)]
+
+
 def control(namespace: str = "primus-flows") -> list[Manifest]:
     """What the runner needs once in a cluster: its namespace, its accounts, the rights to see and mark nodes."""
     marks = {"pod-security.kubernetes.io/enforce": "restricted", "app.kubernetes.io/part-of": "primus-flows"}

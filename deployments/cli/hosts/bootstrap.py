@@ -13,16 +13,26 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from deployments.cli.app import All, AsJson, bootstrap_app, named, named_mode, named_nodes, render_app
+from deployments.cli.app import (
+    BOOTSTRAP_EXAMPLES,
+    All,
+    AsJson,
+    bootstrap_app,
+    named_mode,
+    named_nodes,
+    render_app,
+)
 from deployments.cli.approvals import who
 from deployments.cli.clusters import MARK, write_new
 from deployments.exit_codes import FAILED, GOOD, UNKNOWN, goes_on, out, out_json, say
-from deployments.screen.tables import fitted, folded, terminal_columns
+from deployments.screen.tables import cut, fitted, folded, terminal_columns
+from flows.decisions.bootstrap.summary import Table, alike, open_steps, parts_of, stages_of
+from flows.decisions.text import first_names
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.errors import ProfileError
 from profiles.loading.load import load_cluster
 from tasks.settings import Settings, localised
-from workflows.model.bootstrap import Stage
+from workflows.model.bootstrap import CLUSTER, Stage, StepOutcome
 
 if TYPE_CHECKING:
     from flows.building.work import BootstrapOutcome
@@ -34,15 +44,24 @@ FLAGS = {"version": "--upgrade", "forced": "--force"}
 """Field of a request -> its flag, where that has another name."""
 OPEN_STEPS = 12
 """So many steps that do not hold are told with their reason; --json has all."""
-
+ONE_BY_ONE = 24
+"""Up to so many hosts that do not hold have a line of their own."""
+NOTES = 60
+"""So many lines of what was found are shown on a terminal; elsewhere, and with --all, each."""
+LOGS = 6
+"""So many logs are named."""
 
 Cluster = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Cluster profile with a section `bootstrap`, by name or path.")
 ]
-Hosts = Annotated[str, typer.Option("--hosts", metavar="A,B", help="Only these hosts.")]
-Without = Annotated[str, typer.Option("--without", metavar="A,B", help="Leave these hosts out this time.")]
-Join = Annotated[str, typer.Option("--join", metavar="A,B", help="Make these hosts nodes.")]
-Leave = Annotated[str, typer.Option("--leave", metavar="A,B", help="Take these hosts out of the cluster.")]
+Hosts = Annotated[list[str] | None, typer.Option("--hosts", metavar="A,B", help="Only these hosts; repeatable.")]
+Without = Annotated[
+    list[str] | None, typer.Option("--without", metavar="A,B", help="Leave these hosts out this time; repeatable.")
+]
+Join = Annotated[list[str] | None, typer.Option("--join", metavar="A,B", help="Make these hosts nodes; repeatable.")]
+Leave = Annotated[
+    list[str] | None, typer.Option("--leave", metavar="A,B", help="Take these hosts out of the cluster; repeatable.")
+]
 Upgrade = Annotated[str, typer.Option("--upgrade", metavar="VERSION", help="Bring Kubernetes there.")]
 Force = Annotated[
     list[str] | None,
@@ -56,28 +75,15 @@ Drift = Annotated[bool, typer.Option("--drift", help="In what hosts and cluster 
 Uninstall = Annotated[bool, typer.Option("--uninstall", help="Remove what was put on the cluster.")]
 Dead = Annotated[bool, typer.Option("--dead", help="With --leave: the hosts do not answer.")]
 WithData = Annotated[bool, typer.Option("--with-data", help="With --uninstall: volumes go too.")]
-EXAMPLES = """Example: primus bootstrap ./made.yaml --check
-
-Example: primus bootstrap ./made.yaml --join n4,n5
-
-Example: primus bootstrap ./made.yaml --leave n2 --dead
-
-Example: primus bootstrap ./made.yaml --upgrade 1.36.4
-
-Example: primus bootstrap ./made.yaml --drift
-
-Example: primus bootstrap ./made.yaml --components
-
-Example: primus bootstrap ./made.yaml --uninstall"""
 
 
-@bootstrap_app.command("CLUSTER", epilog=EXAMPLES)
+@bootstrap_app.command("CLUSTER", epilog=BOOTSTRAP_EXAMPLES)
 def bootstrap_cluster(  # noqa: PLR0913, PLR0917 - each is a flag that was promised
     cluster: Cluster,
-    hosts: Hosts = "",
-    without: Without = "",
-    join: Join = "",
-    leave: Leave = "",
+    hosts: Hosts = None,
+    without: Without = None,
+    join: Join = None,
+    leave: Leave = None,
     upgrade: Upgrade = "",
     force: Force = None,
     confirmed: Confirmed = "",
@@ -99,12 +105,19 @@ def bootstrap_cluster(  # noqa: PLR0913, PLR0917 - each is a flag that was promi
 
     Example: primus bootstrap ./made.yaml
     """
-    verbs = {"check": check, "join": join, "leave": leave, "upgrade": upgrade, "components": components}
+    words = {"--join": join, "--leave": leave, "--hosts": hosts, "--without": without}
+    verbs = {
+        "check": check,
+        "join": join is not None,
+        "leave": leave is not None,
+        "upgrade": upgrade,
+        "components": components,
+    }
     fields: Json = {
         "cluster": cluster,
         "verb": verb_of(verbs | {"drift": drift, "uninstall": uninstall}),
-        "hosts": named_nodes(join or leave or hosts),
-        "without": named(without, "--without"),
+        "hosts": hosts_of({flag: said for flag, said in words.items() if flag != "--without"}),
+        "without": hosts_of({"--without": without}),
         "version": upgrade.removeprefix("v"),
         **{"dead": dead, "with_data": with_data, "confirmed": confirmed, "mode": named_mode(mode)},
         "forced": forced_checks(force or ()),
@@ -209,6 +222,20 @@ def verb_of(asked: Mapping[str, object]) -> str:
     return words[0] if words else "build"
 
 
+def hosts_of(words_by_flag: Mapping[str, Sequence[str] | None]) -> tuple[str, ...]:
+    """The hosts of `--join A,B --join C`; each once, in their order.
+
+    Raises:
+        ProfileError: hosts are named by two of these flags, or one cannot be the name of a host.
+    """
+    said = {flag: words for flag, words in words_by_flag.items() if words is not None}
+    if len(said) > 1:
+        first, second = list(said)[:2]
+        raise ProfileError(second, f"cannot be said together with {first}: it names the hosts already")
+    names = (name for flag, words in said.items() for word in words for name in named_nodes(word, flag))
+    return tuple(dict.fromkeys(names))
+
+
 def forced_checks(words: Sequence[str]) -> dict[str, str]:
     """The pre-checks of `--force CHECK=WHY`.
 
@@ -254,15 +281,20 @@ def run_request(request: BootstrapRequest, *, every: bool, as_json: bool) -> int
         raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
     settings.make_home()
     os.environ.setdefault("DO_NOT_TRACK", "1")  # read when Prefect is imported, which otherwise talks of itself
+    from deployments.screen.hosts import watched
     from flows.bootstrap import carry_through, keep_page  # Prefect, which takes seconds
+    from tasks.bootstrap.host_logs import kept_logs, log_folder
     from tasks.context import at_hand
 
     goes_on("stopped; what was begun on hosts ends by itself; the same command goes on where it was")
+    title, folder = f"{profile.name}: {request.verb}", log_folder(settings, profile.name)
     with at_hand(settings):
-        outcome = carry_through(profile, request, say, by=who())
+        with watched(title, folder, plainly=as_json) as (tell, hear):
+            outcome = carry_through(profile, request, tell, by=who(), hear=hear)
         if outcome.steps:
             say(f"a page with the time line: {keep_page(outcome)}")
-    out_json(document_of(outcome)) if as_json else out(text_of(outcome, terminal_columns(), every=every))
+        logs = kept_logs(profile.name, open_subjects(outcome))
+    out_json(document_of(outcome)) if as_json else out(text_of(outcome, terminal_columns(), every=every, logs=logs))
     return CODES[outcome.word]
 
 
@@ -282,13 +314,54 @@ def document_of(outcome: BootstrapOutcome) -> Json:
     }
 
 
-def text_of(outcome: BootstrapOutcome, columns: int, *, every: bool) -> str:
-    """Hosts by stages, what does not hold, and the last word."""
-    stages = list(dict.fromkeys(stage for row in outcome.table.values() for stage in row))
-    rows: list[Json] = [{"host": subject, **row} for subject, row in outcome.table.items()]
-    shown, more = folded(rows, lambda row: set(row.values()) <= {row["host"], "pass"}, every=every)
-    lines = [fitted(shown, ["host", *stages], columns, giving="host", dropped=stages)] if shown else []
-    lines += [f"{more} more hold: --all shows them"] if more else []
-    told = [step for step in outcome.steps if step.word != "pass" and not step.id.startswith(f"{Stage.PRECHECKS}/")]
-    open_steps = [f"{step.id}: {step.word}: {step.why}" for step in told]
-    return "\n".join([*lines, *outcome.notes, *open_steps[:OPEN_STEPS], outcome.why])
+def text_of(outcome: BootstrapOutcome, columns: int, *, every: bool, logs: Sequence[Path] = ()) -> str:
+    """Hosts by stages, components, what does not hold, where the whole of it stands, and the last word.
+
+    On a terminal (`columns` wide; 0: none) a reason takes two lines at most.
+    """
+    lines: list[str] = []
+    for title, part in zip(("host", "component"), parts_of(outcome.table), strict=True):
+        lines += _table_lines(title, part, columns, every=every)
+    steps = open_steps_of(outcome)
+    told = [f"{one.id}: {one.word}: {one.why}" for one in open_steps(steps, OPEN_STEPS)]
+    shown = _first_lines(outcome.said, NOTES if columns and not every else len(outcome.said))
+    shown = [*shown, *_first_lines(told, OPEN_STEPS)]
+    short = [cut(text, 2 * columns) if columns else text for text in (*shown, outcome.why)]
+    return "\n".join([*lines, *short[:-1], *_log_lines(logs), short[-1]])
+
+
+def _first_lines(lines: Sequence[str], most: int) -> list[str]:
+    more = [f"{len(lines) - most} more: --json has them all"] if len(lines) > most else []
+    return [*lines[:most], *more]
+
+
+def _table_lines(title: str, part: Table, columns: int, *, every: bool) -> list[str]:
+    """The table of hosts, or of components; where very many do not hold, those that are alike as one."""
+    stages = stages_of(part)
+    rows: list[Json] = [{title: subject, **row} for subject, row in part.items()]
+    shown, more = folded(rows, lambda row: {word for key, word in row.items() if key != title} <= {"pass"}, every=every)
+    if len(shown) > ONE_BY_ONE and not every:
+        groups = alike({row[title]: part[row[title]] for row in shown})
+        shown = [{title: group.names, "number": len(group.subjects), **group.words} for group in groups]
+        stages = ["number", *stages]
+    lines = [fitted(shown, [title, *stages], columns, giving=title, dropped=stages)] if shown else []
+    return [*lines, *([f"{more} more hold: --all shows them"] if more else [])]
+
+
+def open_steps_of(outcome: BootstrapOutcome) -> list[StepOutcome]:
+    """Steps that do not hold; what pre-checks found of hosts stands in the notes."""
+    of_hosts = {f"{Stage.PRECHECKS}/{subject}" for subject in outcome.table if subject != CLUSTER}
+    return [step for step in outcome.steps if step.word != "pass" and step.id not in of_hosts]
+
+
+def open_subjects(outcome: BootstrapOutcome) -> list[str]:
+    """Hosts and components with a step that does not hold."""
+    return list(dict.fromkeys(step.id.partition("/")[2] for step in open_steps_of(outcome)))
+
+
+def _log_lines(logs: Sequence[Path]) -> list[str]:
+    """Where the whole of what was said stands."""
+    if not logs:
+        return []
+    names = first_names([path.name for path in logs], LOGS)
+    return [f"the whole of it: {logs[0]}" if len(logs) == 1 else f"the whole of it: {logs[0].parent}/ ({names})"]

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from flows.decisions.text import first_names
-from profiles.bootstrap.engines import minor_of
+from profiles.bootstrap.engines import Kubespray, minor_of
 from profiles.bootstrap.inventory import Bootstrap
 from workflows.bootstrap.leaving import SNAPSHOTS
 from workflows.model.bootstrap import Stage, Step
@@ -49,8 +49,11 @@ def why_not_leave(bootstrap: Bootstrap, leaving: Sequence[str], members: Mapping
     if unknown:
         return f"{first_names(unknown, SHOWN)}: no such host in the inventory"
     planes = [name for name in leaving if bootstrap.hosts[name].controls]
-    if not planes:
-        return ""
+    return _why_not_shrink(bootstrap, planes, members, dead) if planes else ""
+
+
+def _why_not_shrink(bootstrap: Bootstrap, planes: Sequence[str], members: Mapping[str, bool] | None, dead: bool) -> str:
+    """The same for the control planes among them."""
     if members is None:
         return f"{first_names(planes, SHOWN)} carries a control plane, and no other one tells how etcd stands"
     if len(planes) > 1:
@@ -58,6 +61,9 @@ def why_not_leave(bootstrap: Bootstrap, leaving: Sequence[str], members: Mapping
     staying = {name: serves for name, serves in members.items() if name not in planes}
     if not staying:
         return f"{planes[0]} is the last control plane: the cluster ends with it (--uninstall removes what runs on it)"
+    if isinstance(bootstrap.engine, Kubespray) and planes[0] == bootstrap.control_planes[0]:
+        another = "name another control plane first in bootstrap.hosts, then let it leave"
+        return f"{planes[0]} is the first control plane, through which Kubespray does everything: {another}"
     serving = sum(staying.values())
     needed = quorum_of(len(staying))
     if serving < needed:
@@ -99,14 +105,18 @@ def why_not_upgrade(running: Iterable[str], wanted: str) -> str:
 
 
 def upgrade_steps(bootstrap: Bootstrap, version: str) -> tuple[Step, ...]:
-    """One step a host: control planes one by one, the first one first, then workers batch by batch."""
-    planes = tuple((name,) for name in bootstrap.control_planes)
+    """One step a host: control planes one by one, the first one first, then workers batch by batch.
+
+    Kubespray goes through control planes one by one by itself: one act is asked for all of them.
+    """
+    together = isinstance(bootstrap.engine, Kubespray)
+    planes = (bootstrap.control_planes,) if together else tuple((name,) for name in bootstrap.control_planes)
     steps = _in_turn(Stage.UPGRADE, (*planes, *batches(bootstrap, bootstrap.workers)), version, f"goes to {version}")
     return steps
 
 
 def way_back(running: Iterable[str], wanted: str) -> str:
-    """What an upgrade can never take back, and what there is instead."""
+    """What an upgrade by our plays can never take back, and what there is instead."""
     found = sorted({version.lstrip("v") for version in running if version}, key=_parts)
     since = f"from {found[0]} to {wanted}" if found else f"to {wanted}"
     never = "there is no way back: Kubernetes goes back neither with its programs nor with what it wrote to etcd"

@@ -40,7 +40,8 @@ def chosen_components(
         given = choices[name].values if name in choices else {}
         profile = shelf[name]
         found.append(ChosenComponent(profile, checked_values(profile, given, where), _own_digest(profile)))
-    return tuple(found)
+    early = before_admission(found)
+    return tuple(replace(one, to_new_nodes=one.name in early) for one in found)
 
 
 def _choices(given: Sequence[ComponentChoice], shelf: Mapping[str, ComponentProfile]) -> dict[str, ComponentChoice]:
@@ -134,8 +135,22 @@ def refuse_unknown_digests(chosen: Sequence[ChosenComponent]) -> None:
         raise ProfileError(f"components.{missing[0].name}.source.sha256", reason)
 
 
-def component_steps(chosen: Sequence[ChosenComponent], after: Sequence[str] = ()) -> tuple[Step, ...]:
-    """One step a component, behind `after` (ids of steps) and behind the components that it needs."""
+def before_admission(chosen: Sequence[ChosenComponent]) -> frozenset[str]:
+    """Names of components without which no node passes its tests, with all that stands before them."""
+    by_name = {one.name: one.profile for one in chosen}
+    found = {name for name, profile in by_name.items() if profile.first or profile.before_admission}
+    waiting = list(found)
+    while waiting:
+        more = set(befores(by_name[waiting.pop()], by_name)) - found
+        found |= more
+        waiting += more
+    return frozenset(found)
+
+
+def component_steps(
+    chosen: Sequence[ChosenComponent], after: Sequence[str] = (), only: Collection[str] | None = None
+) -> tuple[Step, ...]:
+    """One step a component, behind `after` (ids of steps) and behind the components that it needs. `only`: of these."""
     names = [one.name for one in chosen]
     return tuple(
         Step(
@@ -146,6 +161,7 @@ def component_steps(chosen: Sequence[ChosenComponent], after: Sequence[str] = ()
             (*after, *(f"{Stage.COMPONENTS}/{name}" for name in befores(one.profile, names))),
         )
         for one in chosen
+        if only is None or one.name in only
     )
 
 

@@ -5,15 +5,15 @@ Read only. What could not be seen is a difference of its own kind, `unknown`: it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from flows.decisions.bootstrap.adopted import untold
 from flows.decisions.bootstrap.components import component_differences
 from flows.decisions.bootstrap.configuration import cluster_differences, host_parts, unchangeable
-from flows.decisions.bootstrap.judge import Wanted, checks_of
+from flows.decisions.bootstrap.judge import Wanted, checks_of, version_proof
 from flows.decisions.bootstrap.plans import section
-from profiles.bootstrap.engines import Adopt
+from profiles.bootstrap.engines import Adopt, Kubespray
 from profiles.bootstrap.inventory import NodeTuning
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
@@ -42,6 +42,7 @@ COMPARED_AMONG_HOSTS = (
 DIGEST_CHARACTERS = 12
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 MISSING = "missing"
+KUBELET = "kubelet.service"
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ def drift_of(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> tup
             found.append(_unknown(name, "the host", facts.why))
         elif wanted.release is not None:  # else nothing on it is ours
             found += host_differences(name, host_state(wanted.cluster, wanted.release, name, wanted.authority), facts)
+            found += tuning_differences(name, section(wanted).tuning, facts.tuning)
+        elif isinstance(wanted.engine, Kubespray):  # its own files cannot be told, what it is asked for can
+            found += _sysctl_differences(name, section(wanted).tuning.sysctls, facts)
+            found += _unit_differences(name, (KUBELET,), facts)
             found += tuning_differences(name, section(wanted).tuning, facts.tuning)
     found += _setting_differences(wanted, seen, hosts)
     found += _among_hosts(wanted, seen, hosts)
@@ -129,17 +134,18 @@ def host_differences(name: str, state: HostState, facts: HostFacts) -> list[Diff
             found.append(_unknown(name, f"file {path}", told.why))
         elif told != digest:
             found.append(Difference(name, f"file {path}", _short(digest), _short(told) or MISSING))
-    found += _sysctl_differences(name, state, facts)
+    found += _sysctl_differences(name, state.sysctls, facts)
     if isinstance(facts.container_runtime, Unread):
         found.append(_unknown(name, "containerd", facts.container_runtime.why))
     elif facts.container_runtime != "ok":
         found.append(Difference(name, "containerd", "ok", facts.container_runtime))
-    return [*found, *_unit_differences(name, state, facts), *_image_differences(name, state, facts)]
+    units = _unit_differences(name, (*state.units, KUBELET), facts)
+    return [*found, *units, *_image_differences(name, state, facts)]
 
 
-def _sysctl_differences(name: str, state: HostState, facts: HostFacts) -> Iterable[Difference]:
+def _sysctl_differences(name: str, sysctls: Mapping[str, str], facts: HostFacts) -> Iterable[Difference]:
     """A parameter behind a `-` may be missing on a host."""
-    for key, value in state.sysctls.items():
+    for key, value in sysctls.items():
         parameter = key.lstrip("-")
         told = facts.sysctls.get(parameter, Unread())
         if not isinstance(told, Unread):
@@ -149,8 +155,8 @@ def _sysctl_differences(name: str, state: HostState, facts: HostFacts) -> Iterab
             yield _unknown(name, f"sysctl {parameter}", told.why)
 
 
-def _unit_differences(name: str, state: HostState, facts: HostFacts) -> Iterable[Difference]:
-    for unit in (*state.units, "kubelet.service"):
+def _unit_differences(name: str, units: Iterable[str], facts: HostFacts) -> Iterable[Difference]:
+    for unit in units:
         told = facts.units.get(unit, Unread())
         if isinstance(told, Unread):
             yield _unknown(name, f"unit {unit}", told.why)
@@ -214,6 +220,11 @@ def node_differences(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]
     for name in hosts:
         if name in nodes:
             found += _differences_of(wanted, name, nodes[name])
+    if isinstance(wanted.engine, Kubespray):  # nothing else tells whether kubelet and control plane are as wanted
+        for name in (name for name in hosts if name in nodes):
+            proof = version_proof(name, wanted.kubernetes, seen.cluster)
+            if proof.word is not VerdictWord.PASS:
+                found.append(Difference(name, "Kubernetes", f"{wanted.kubernetes}, Ready", proof.why, proof.word))
     return found
 
 

@@ -105,7 +105,7 @@ def imported(name: str, told: InventoryText, hardware: Iterable[str]) -> Importe
     except ProfileError as error:
         wrong = InventoryFinding(error.field.removeprefix("bootstrap."), error.reason)
         return Imported("", _once([*found, wrong]))
-    return Imported(_written(data, found), _once(found))
+    return Imported(_written(data, found, reading.version), _once(found))
 
 
 def _once(found: Iterable[InventoryFinding]) -> tuple[InventoryFinding, ...]:
@@ -113,12 +113,14 @@ def _once(found: Iterable[InventoryFinding]) -> tuple[InventoryFinding, ...]:
     return tuple(sorted(dict.fromkeys(found), key=lambda finding: not finding.wrong))
 
 
-def _written(data: Mapping[str, Any], found: Iterable[InventoryFinding]) -> str:
+def _written(data: Mapping[str, Any], found: Iterable[InventoryFinding], version: str) -> str:
+    """`version`: of Kubernetes, where the inventory says it."""
     told = [f"#   {finding.where}: {' '.join(finding.what.split())}" for finding in found]
     head = (
         "# Made of an Ansible inventory, which says nothing of hardware, storage and racks: look at each line.",
-        "# A cluster that exists already is `engine: {kind: adopt}`; one that your own copy of Kubespray makes is",
-        "# `engine: {kind: kubespray, source: …, environment: …, version: …}`.",
+        "# A cluster that exists already is `engine: {kind: adopt}`; one of your own copy of Kubespray is",
+        f"# `engine: {{kind: kubespray, source: {{url: …, commit: …}}, environment: …, version: {version or '…'}}}`,",
+        "# with what its group variables say beside all below in `variables` (docs/bootstrap.md, Engines).",
         *(["# Worth a look:", *told] if told else []),
     )
     return "\n".join(head) + "\n" + write(data)
@@ -274,6 +276,12 @@ class _Reading:
     hardware: Sequence[str]
     """The longest names first: `gb200` before `b200`."""
 
+    @property
+    def version(self) -> str:
+        """Of Kubernetes, where a host's variables say it; "": none does."""
+        said = (told.get("kube_version") for told in self.variables.values())
+        return next((str(one).removeprefix("v") for one in said if one), "")
+
     def profile(self) -> dict[str, Any]:
         hosts = {host: self._host(host) for host in self._nodes}
         pools = Counter(self._pool(host)[0] for host in hosts if hosts[host]["role"] != "control-plane")
@@ -312,8 +320,9 @@ class _Reading:
             more = f", … ({len(others) - SHOWN} more)" if len(others) > SHOWN else ""
             have = "have an effect in Ansible and none here; with engine kubespray say them in engine.variables"
             yield InventoryFinding(", ".join(others[:SHOWN]) + more, have, wrong=False)
-        if version := everything.get("kube_version"):
-            yield InventoryFinding("kube_version", f"{version}: here the release of the engine says it", wrong=False)
+        if self.version:
+            says = f"{self.version}: here the engine says it, kubeadm by its release, kubespray by its version"
+            yield InventoryFinding("kube_version", says, wrong=False)
         args = " ".join(str(told.get("ansible_ssh_common_args", "")) for told in self.variables.values())
         if re.search(r"StrictHostKeyChecking[= ]\"?no", args):
             yield InventoryFinding(

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flows.decisions.bootstrap.adopted import cluster_proof
+from flows.decisions.bootstrap.admission import admission_proof, adopted_proof
+from flows.decisions.bootstrap.adopted import cluster_proof, untold
 from flows.decisions.bootstrap.components import component_proofs
+from flows.decisions.bootstrap.kubespray import acceptance, kubespray_proofs
 from flows.decisions.bootstrap.prechecks.judge import Prechecks, prechecks
 from flows.decisions.bootstrap.proofs import kubeadm_proofs
+from profiles.bootstrap.engines import Engine, Kubespray
 from profiles.bootstrap.release import ReleaseProfile
+from profiles.bootstrap.request import Verb
 from profiles.cluster import ClusterProfile
 from profiles.hardware import HardwareProfile
+from profiles.run import RunProfile
 from profiles.vocabulary import FINISHED, RunState, VerdictWord
 from workflows import labels
 from workflows.bootstrap.building import BuildingSight
+from workflows.bootstrap.control_sight import ControlSight
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof, StepProofs
 from workflows.model.components import ChosenComponent
 from workflows.model.host_facts import Unread
@@ -48,37 +54,70 @@ class Wanted:
     """Hosts that leave are not asked."""
     with_data: bool = False
     """Components that go take their data along."""
+    run: RunProfile | None = None
+    """What is trained at the end; None: nothing."""
+    verb: Verb = "build"
+    """What is asked for."""
+
+    @property
+    def engine(self) -> Engine | None:
+        """Who makes the cluster; None: the profile has no section `bootstrap`."""
+        return self.cluster.bootstrap.engine if self.cluster.bootstrap is not None else None
+
+    @property
+    def kubernetes(self) -> str:
+        """Version that nodes are to run; "": of an adopted cluster somebody else says it."""
+        if isinstance(self.engine, Kubespray):
+            return self.engine.version
+        return self.release.version if self.release is not None else ""
 
 
 def judged(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> StepProofs:
     """The proof of each step of the plan, by its id."""
     stages = {step.stage for step in plan}
-    found = _checks(wanted, plan, seen)
-    if wanted.release is not None:
-        found |= kubeadm_proofs(plan, wanted.cluster, wanted.release, seen.facts, seen.cluster, wanted.authority)
+    found = {**_checks(wanted, plan, seen), **_nodes(wanted, plan, seen)}
     if Stage.COMPONENTS in stages:
         found |= _components(wanted, seen)
+    found |= _admissions(wanted, plan, seen)
     for step in plan:
-        match step.stage:
-            case Stage.PROOF:
-                found[step.id] = run_proof(seen)
-            case Stage.UPGRADE:
-                found[step.id] = upgrade_proof(step.subject, wanted.version, seen)
-            case Stage.LEAVE:
-                found[step.id] = leave_proof(step.subject, seen, dead=wanted.dead)
-            case Stage.REMOVAL:
-                found[step.id] = removal_proof(step.subject, seen)
-            case _:
-                found.setdefault(step.id, UNSEEN)
-    return {step.id: found[step.id] for step in plan}
+        if (proof := _of_cluster(wanted, step, seen)) is not None:
+            found[step.id] = proof
+    return {step.id: found.get(step.id, UNSEEN) for step in plan}
+
+
+def _of_cluster(wanted: Wanted, step: Step, seen: BuildingSight) -> StepProof | None:
+    """The proof of a step that every engine's cluster is asked about alike; None: of another one."""
+    match step.stage:
+        case Stage.PROOF:
+            return run_proof(seen)
+        case Stage.UPGRADE:
+            return upgrade_proof(step.subject, wanted.version, seen)
+        case Stage.LEAVE:
+            return leave_proof(step.subject, seen, dead=wanted.dead)
+        case Stage.REMOVAL:
+            return removal_proof(step.subject, seen)
+        case _:
+            return None
+
+
+def _nodes(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> dict[str, StepProof]:
+    """Of steps that make nodes, as the engine makes them."""
+    if isinstance(wanted.engine, Kubespray):
+        return kubespray_proofs(plan, wanted.cluster, wanted.engine, seen.cluster)
+    if wanted.release is not None:
+        return kubeadm_proofs(plan, wanted.cluster, wanted.release, seen.facts, seen.cluster, wanted.authority)
+    return {}
 
 
 def _checks(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> dict[str, StepProof]:
-    """Of hosts, and of the cluster where it was there before us."""
+    """Of hosts, of the cluster where it was there before us, and of what the engine itself says of its inventory."""
     concerned = [step.subject for step in plan if step.stage is Stage.PRECHECKS]
     hosts = [name for name in concerned if name != CLUSTER]
     found = precheck_proofs(checks_of(wanted, seen)) if hosts else {}
-    if CLUSTER in concerned:
+    if CLUSTER in concerned and isinstance(wanted.engine, Kubespray):
+        makes_nodes = wanted.verb in ("build", "check", "join")
+        found[f"{Stage.PRECHECKS}/{CLUSTER}"] = acceptance(wanted.kubernetes, seen, makes_nodes=makes_nodes)
+    elif CLUSTER in concerned:
         found[f"{Stage.PRECHECKS}/{CLUSTER}"] = cluster_proof(seen.cluster, hosts)
     return found
 
@@ -108,6 +147,20 @@ def _components(wanted: Wanted, seen: BuildingSight) -> dict[str, StepProof]:
     return component_proofs(wanted.chosen, seen.components, wanted.since)
 
 
+def _admissions(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> dict[str, StepProof]:
+    """Of all hosts that are admitted: their nodes are laid out by name once."""
+    steps = [step for step in plan if step.stage is Stage.ADMISSION]
+    if not steps:
+        return {}
+    cluster, hardware, nodes, why = wanted.cluster, wanted.hardware, seen.cluster.nodes, untold(seen.cluster)
+    return {
+        step.id: adopted_proof(cluster, hardware, nodes, why)
+        if step.subject == CLUSTER
+        else admission_proof(cluster, hardware, step.subject, nodes, why)
+        for step in steps
+    }
+
+
 def run_proof(seen: BuildingSight) -> StepProof:
     """Whether the run that proves the cluster has succeeded."""
     run = seen.proof
@@ -121,8 +174,21 @@ def run_proof(seen: BuildingSight) -> StepProof:
 
 
 def upgrade_proof(host: str, version: str, seen: BuildingSight) -> StepProof:
+    """Whether a node runs the version, and takes pods again unless somebody else has cordoned it."""
+    proof = version_proof(host, version, seen.cluster)
+    if proof.word is not VerdictWord.PASS:
+        return proof
+    node = (seen.cluster.nodes or {})[host]
+    if not node_of(node).cordoned:
+        return proof
+    if labels.BOOTSTRAP_CORDON in part(node, "metadata", "labels"):
+        return StepProof(VerdictWord.FAIL, f"{version} and Ready, and still cordoned")
+    return StepProof(VerdictWord.PASS, f"{proof.why}, cordoned by somebody")
+
+
+def version_proof(host: str, version: str, sight: ControlSight) -> StepProof:
     """Whether a node runs the version: its kubelet, it is Ready, and where it is a control plane its API server."""
-    nodes = seen.cluster.nodes
+    nodes = sight.nodes
     if nodes is None:
         return StepProof(VerdictWord.UNKNOWN, "no control plane tells")
     node = nodes.get(host)
@@ -135,12 +201,10 @@ def upgrade_proof(host: str, version: str, seen: BuildingSight) -> StepProof:
     if not told.ready:
         word = VerdictWord.UNKNOWN if told.ready is None else VerdictWord.FAIL
         return StepProof(word, f"{version}, and it is not Ready")
-    if told.cordoned and labels.BOOTSTRAP_CORDON in part(node, "metadata", "labels"):
-        return StepProof(VerdictWord.FAIL, f"{version} and Ready, and still cordoned")
-    old = [image for image in _plane_images(seen, host) if not image.endswith(f":v{version}")]
+    old = [image for image in _plane_images(sight, host) if not image.endswith(f":v{version}")]
     if old:
         return StepProof(VerdictWord.FAIL, f"it still runs {', '.join(old[:4])}")
-    return StepProof(VerdictWord.PASS, f"{version}, Ready" + (", cordoned by somebody" if told.cordoned else ""))
+    return StepProof(VerdictWord.PASS, f"{version}, Ready")
 
 
 def leave_proof(host: str, seen: BuildingSight, *, dead: bool) -> StepProof:
@@ -175,9 +239,9 @@ def removal_proof(component: str, seen: BuildingSight) -> StepProof:
     return StepProof(VerdictWord.PASS, "nothing of it is there")
 
 
-def _plane_images(seen: BuildingSight, host: str) -> list[str]:
+def _plane_images(sight: ControlSight, host: str) -> list[str]:
     """Images of Kubernetes' own static pods on a control plane; etcd has versions of its own."""
-    best = seen.cluster.best
+    best = sight.best
     own = [f"kube-{name}-{host}" for name in ("apiserver", "controller-manager", "scheduler")]
     pods = [pod for pod in (best.pods or () if best else ()) if part(pod, "metadata").get("name") in own]
     return [str(one.get("image", "")) for pod in pods for one in items(pod, "spec", "containers")]

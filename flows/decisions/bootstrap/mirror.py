@@ -58,7 +58,8 @@ def _of_release(release: ReleaseProfile) -> Iterable[MirrorItem]:
         yield MirrorItem("file", file.path, file.sha256 or "", file.origin, by)
     for archive in release.image_archives:
         yield MirrorItem("archive", archive.path, archive.sha256 or "", archive.origin, by)
-    yield from (_image(image, release.name) for image in release.images)
+    if not release.image_archives:  # else hosts import them, and pull none
+        yield from (_image(image, release.name) for image in release.images)
 
 
 def _of_components(chosen: Sequence[ChosenComponent]) -> Iterable[MirrorItem]:

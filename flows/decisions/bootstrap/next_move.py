@@ -119,12 +119,18 @@ def may_be_tried(step: Step, proofs: StepProofs, records: Mapping[str, StepRecor
 
 
 def side_by_side(able: Sequence[Step], at_once: int) -> tuple[Step, ...]:
-    """Which of these are carried out together: those of the earliest stage, or the first one that wants to be alone."""
+    """Which of these are carried out together: those of the earliest stage, or the first one that wants to be alone.
+
+    A group goes together, however many it has: one act carries out all of it.
+    """
     first = able[0]
     if first.alone:
         return (first,)
+    if first.group:
+        return tuple(step for step in able if step.group == first.group)
     together = [step for step in able if step.stage is first.stage and not step.alone]
-    return tuple(together[:at_once])
+    # One preflight tests all of them: it has limits of its own, and nodes are measured with each other.
+    return tuple(together if first.stage is Stage.ADMISSION else together[:at_once])
 
 
 def with_followers(able: Sequence[Step], open_steps: Sequence[Step], proofs: StepProofs) -> tuple[Step, ...]:

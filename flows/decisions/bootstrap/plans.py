@@ -7,21 +7,27 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from flows.decisions.bootstrap.admission import admission_steps, adopted_admission, can_be_tested
 from flows.decisions.bootstrap.adopted import adopted_steps, refuse_node_verbs
 from flows.decisions.bootstrap.changes import leave_steps, upgrade_steps
-from flows.decisions.bootstrap.components import component_steps
+from flows.decisions.bootstrap.components import before_admission, component_steps
 from flows.decisions.bootstrap.judge import Wanted
+from flows.decisions.bootstrap.kubespray import behind_validation, kubespray_steps
 from flows.decisions.bootstrap.plan import network_steps, steps_of
 from flows.decisions.text import first_names
-from profiles.bootstrap.engines import Adopt, Kubeadm
+from profiles.bootstrap.engines import Adopt, Kubeadm, Kubespray
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
+from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
+from profiles.run import RunProfile
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepRecord
 from workflows.model.components import InstalledComponent
 
 SHOWN = 6
+UNTOLD = {"bootstrap", "description", "context", "kubeconfig"}
+"""Of a cluster profile: what no run trains by. All else is part of the proof: with another one it is another proof."""
 
 
 def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[Step, ...]:
@@ -47,7 +53,8 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
             return _leaving(wanted, request, records)
         case "upgrade":
             concerned = set(subjects_of(wanted, request, records))
-            return tuple(step for step in upgrade_steps(bootstrap, request.version) if step.subject in concerned)
+            steps = [step for step in upgrade_steps(bootstrap, request.version) if step.subject in concerned]
+            return _changing(bootstrap, trimmed(steps))
         case "components":
             return trimmed((*component_steps(wanted.chosen),))
         case "drift" | "uninstall":
@@ -133,35 +140,66 @@ def _leaving(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, St
     bootstrap = section(wanted)
     steps = leave_steps(bootstrap, request.hosts, request.dead)
     if not isinstance(bootstrap.engine, Kubeadm):
-        return steps
+        return _changing(bootstrap, steps)
     after = tuple(step.id for step in steps)
     staying = set(subjects_of(wanted, request, records)) - set(request.hosts)
     network = [replace(step, after=after) for step in network_steps(wanted.cluster) if step.subject in staying]
     return (*steps, *network)
 
 
+def _changing(bootstrap: Bootstrap, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Steps that change nodes, behind what the engine itself says first."""
+    return behind_validation(steps) if isinstance(bootstrap.engine, Kubespray) else steps
+
+
 def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> list[Step]:
     concerned = subjects_of(wanted, request, records)
+    subjects = {*concerned, CLUSTER}
     adopted = isinstance(section(wanted).engine, Adopt)
     if adopted:
         steps = list(adopted_steps(concerned))
+    elif isinstance(wanted.engine, Kubespray):
+        every = kubespray_steps(wanted.cluster, wanted.kubernetes)
+        steps = [step for step in every if step.subject in subjects]
     else:
         every = steps_of(wanted.cluster, release_of(wanted), wanted.authority)
-        steps = [step for step in every if step.subject in (*concerned, CLUSTER)]
+        steps = [step for step in every if step.subject in subjects]
     if request.verb == "join" or request.hosts or not wanted.chosen:
-        return steps
+        gated = () if adopted or not can_be_tested(records) else request.hosts
+        return [*steps, *(gate for name in gated for gate in _gate_of(wanted, steps, name))]
     made = tuple(step.id for step in steps if adopted or step.stage is not Stage.PRECHECKS)
-    parts = component_steps(wanted.chosen, made)
+    early = before_admission(wanted.chosen)
+    first = component_steps(wanted.chosen, made, early)
+    gates = _admission(wanted, concerned, [step.id for step in first])
+    others = component_steps(
+        wanted.chosen, [gate.id for gate in gates] or made, {one.name for one in wanted.chosen} - early
+    )
+    parts = (*first, *gates, *others)
     whole = [*steps, *parts]
-    run = section(wanted).proof_run
-    trains = f"run {run} trains to its end"
-    last = Step(Stage.PROOF, CLUSTER, fingerprint_of(whole, run), trains, tuple(step.id for step in (*parts, *steps)))
-    return [*whole, *([last] if run else [])]
+    if wanted.run is None:
+        return whole
+    trains = f"run {wanted.run.name} trains to its end"
+    behind = tuple(step.id for step in (*parts, *steps))
+    return [*whole, Step(Stage.PROOF, CLUSTER, fingerprint_of(whole, wanted.run, wanted.cluster), trains, behind)]
 
 
-def fingerprint_of(steps: Collection[Step], run: str) -> str:
-    """Of everything that a proof proves: steps in any order, and the run that trains."""
-    text = "\n".join([run, *sorted(f"{step.id} {step.wanted}" for step in steps)])
+def _gate_of(wanted: Wanted, steps: Sequence[Step], host: str) -> tuple[Step, ...]:
+    """The join gate of one host, behind what makes it a node."""
+    own = [step.id for step in steps if step.subject == host and step.stage is not Stage.PRECHECKS]
+    return admission_steps(wanted.cluster, [host] if own else [], own)
+
+
+def _admission(wanted: Wanted, hosts: Sequence[str], after: Sequence[str]) -> tuple[Step, ...]:
+    """The join gate, where there is one."""
+    if isinstance(section(wanted).engine, Adopt):
+        return adopted_admission(after)
+    return admission_steps(wanted.cluster, hosts, after)
+
+
+def fingerprint_of(steps: Collection[Step], run: RunProfile, cluster: ClusterProfile) -> str:
+    """Of everything that a proof proves: steps in any order, the run that trains, and what a cluster tells runs."""
+    told = cluster.model_dump_json(exclude=UNTOLD)
+    text = "\n".join([run.model_dump_json(), told, *sorted(f"{step.id} {step.wanted}" for step in steps)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

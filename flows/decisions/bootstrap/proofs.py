@@ -15,7 +15,7 @@ from profiles.vocabulary import VerdictWord
 from workflows.bootstrap import kubeadm_documents, leaving, pod_network
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
 from workflows.bootstrap.host_file import PENDING
-from workflows.bootstrap.host_state import HostState, host_state, sections
+from workflows.bootstrap.host_state import HostState, host_state, inventory_of, sections
 from workflows.bootstrap.pod_network import node_ranges
 from workflows.labels import STARTUP_TAINT
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof
@@ -50,19 +50,23 @@ def kubeadm_proofs(
         authority: content of the mirror's `ca_file`, PEM; "": none.
     """
     found: dict[str, StepProof] = {}
+    images = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in release.images}
+    without_network = sections(cluster)[1].network == "none"
     for step in steps:
         own = facts.get(step.subject, Unread(UNREACHED))
         match step.stage:
             case Stage.HOSTS:
                 found[step.id] = host_proof(host_state(cluster, release, step.subject, authority), own, release)
             case Stage.CONTROL_PLANE:
-                found[step.id] = control_plane_proof(cluster, release, step.subject, sight)
+                found[step.id] = control_plane_proof(cluster, release.version, step.subject, sight, images)
             case Stage.WORKERS:
-                found[step.id] = node_proof(cluster, release, step.subject, sight)
+                found[step.id] = node_proof(
+                    cluster, release.version, step.subject, sight, without_network=without_network
+                )
             case Stage.CONFIGURATION if step.subject == CLUSTER:
                 found[step.id] = cluster_configuration_proof(cluster, sight)
             case Stage.CONFIGURATION:
-                found[step.id] = settings_proof(cluster, release, step.subject, own, sight)
+                found[step.id] = settings_proof(cluster, step.subject, own, sight, release.version, images)
             case Stage.NETWORK:
                 found[step.id] = network_proof(cluster, step.subject, own, sight)
             case _:
@@ -110,8 +114,13 @@ def host_proof(state: HostState, facts: HostFacts | Unread, release: ReleaseProf
     return _judged(wrong, unread, f"{len(state.digests)} files, {len(state.units)} units as wanted")
 
 
-def control_plane_proof(cluster: ClusterProfile, release: ReleaseProfile, name: str, sight: ControlSight) -> StepProof:
-    """Whether an API server and a healthy member of etcd live there, of the right version, behind the endpoint."""
+def control_plane_proof(
+    cluster: ClusterProfile, version: str, name: str, sight: ControlSight, images: Mapping[str, str] | None = None
+) -> StepProof:
+    """Whether an API server and a healthy member of etcd live there, of the right version, behind the endpoint.
+
+    `images`: of static pods by their program; None: any of the version, from wherever.
+    """
     if name in sight.unseen or name not in sight.planes:
         return StepProof(VerdictWord.UNKNOWN, sight.unseen.get(name, UNREACHED))
     plane = sight.planes[name]
@@ -119,34 +128,44 @@ def control_plane_proof(cluster: ClusterProfile, release: ReleaseProfile, name: 
         return StepProof(VerdictWord.FAIL, "there is no control plane on it")
     wrong = [f"its API server: {plane.own}"] if plane.own else []
     wrong += (
-        [f"the API through {kubeadm_documents.server_of(sections(cluster)[0])}: {plane.endpoint}"]
+        [f"the API through {kubeadm_documents.server_of(inventory_of(cluster))}: {plane.endpoint}"]
         if plane.endpoint
         else []
     )
     unread: list[str] = []
     if not plane.own:
         wrong += _member(name, plane, unread)
-        wrong += _static_pods(release, name, plane, unread)
-        of_node = _node(cluster, release, name, plane.nodes, unread)
+        wrong += _static_pods(version, images, name, plane, unread)
+        of_node = _node(cluster, version, name, plane.nodes, unread)
         if not of_node and plane.nodes is not None:
             of_node = _ready(_find(plane.nodes, name), without_network=True)
         wrong += of_node + _dns(plane, unread)
     return _judged(wrong, unread, f"API and etcd serve, {len(plane.members or ())} members")
 
 
-def node_proof(cluster: ClusterProfile, release: ReleaseProfile, name: str, sight: ControlSight) -> StepProof:
-    """Whether it is a ready node of the right version, with its labels and taints."""
+def node_proof(
+    cluster: ClusterProfile, version: str, name: str, sight: ControlSight, *, without_network: bool = False
+) -> StepProof:
+    """Whether it is a ready node of the right version, with its labels and taints.
+
+    `without_network`: a component brings the network of pods, so that it is not there yet is no reason.
+    """
     best, unread = sight.best, list[str]()
     if best is None:
         return StepProof(VerdictWord.UNKNOWN, _nobody(sight))
-    wrong = _node(cluster, release, name, best.nodes, unread)
+    wrong = _node(cluster, version, name, best.nodes, unread)
     if not wrong and not unread and best.nodes is not None:
-        wrong += _ready(_find(best.nodes, name), sections(cluster)[1].network == "none")
-    return _judged(wrong, unread, f"ready, Kubernetes {release.version}")
+        wrong += _ready(_find(best.nodes, name), without_network)
+    return _judged(wrong, unread, f"ready, Kubernetes {version}")
 
 
 def settings_proof(
-    cluster: ClusterProfile, release: ReleaseProfile, name: str, facts: HostFacts | Unread, sight: ControlSight
+    cluster: ClusterProfile,
+    name: str,
+    facts: HostFacts | Unread,
+    sight: ControlSight,
+    version: str,
+    images: Mapping[str, str],
 ) -> StepProof:
     """Whether a node runs with the settings that are wanted and bears them.
 
@@ -155,8 +174,10 @@ def settings_proof(
     proof = host_configuration_proof(cluster, name, facts, sight)
     if proof.word is not VerdictWord.PASS:
         return proof
-    judge = control_plane_proof if sections(cluster)[0].hosts[name].controls else node_proof
-    node = judge(cluster, release, name, sight)
+    if sections(cluster)[0].hosts[name].controls:
+        node = control_plane_proof(cluster, version, name, sight, images)
+    else:
+        node = node_proof(cluster, version, name, sight, without_network=sections(cluster)[1].network == "none")
     if node.word is VerdictWord.PASS:
         return proof
     return StepProof(VerdictWord.UNKNOWN, f"{proof.why}, and whether it bears them is not seen: {node.why}")
@@ -264,11 +285,12 @@ def _member(name: str, plane: PlaneSight, unread: list[str]) -> list[str]:
     return [f"its member of etcd: {own.why}"] if own.why else []
 
 
-def _static_pods(release: ReleaseProfile, name: str, plane: PlaneSight, unread: list[str]) -> list[str]:
+def _static_pods(
+    version: str, images: Mapping[str, str] | None, name: str, plane: PlaneSight, unread: list[str]
+) -> list[str]:
     if plane.pods is None:
         unread.append("its API server does not say which pods there are")
         return []
-    wanted = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in release.images}
     pods = {str(part(pod, "metadata").get("name")): pod for pod in plane.pods}
     wrong: list[str] = []
     for program in STATIC_PODS:
@@ -276,8 +298,10 @@ def _static_pods(release: ReleaseProfile, name: str, plane: PlaneSight, unread: 
         running = str(next(iter(items(pod, "spec", "containers")), _NOTHING).get("image", "")) if pod else ""
         if not running:
             wrong.append(f"{program} does not run there")
-        elif program in wanted and running.partition("@")[0] != wanted[program]:
-            wrong.append(f"{program} runs {running}, the release has {wanted[program]}: upgrade it")
+        elif images is None and program.startswith("kube-") and not running.partition("@")[0].endswith(f":v{version}"):
+            wrong.append(f"{program} runs {running}, wanted is v{version}: upgrade it")
+        elif images and program in images and running.partition("@")[0] != images[program]:
+            wrong.append(f"{program} runs {running}, the release has {images[program]}: upgrade it")
         elif why := _why_not_ready(pod or _NOTHING, "nothing is told of it"):
             wrong.append(f"{program} is not ready: {why}")
     return wrong
@@ -292,7 +316,7 @@ def _dns(plane: PlaneSight, unread: list[str]) -> list[str]:
 
 
 def _node(
-    cluster: ClusterProfile, release: ReleaseProfile, name: str, nodes: Iterable[Json] | None, unread: list[str]
+    cluster: ClusterProfile, wanted_version: str, name: str, nodes: Iterable[Json] | None, unread: list[str]
 ) -> list[str]:
     """What is wrong with the object of a node, but whether it is ready."""
     if nodes is None:
@@ -302,8 +326,8 @@ def _node(
     if not node:
         return ["it has not joined: there is no node of its name"]
     version = str(part(node, "status", "nodeInfo").get("kubeletVersion", ""))
-    if version != f"v{release.version}":
-        return [f"its kubelet is {version or 'of no version'}, the release is v{release.version}: upgrade it"]
+    if version != f"v{wanted_version}":
+        return [f"its kubelet is {version or 'of no version'}, wanted is v{wanted_version}: upgrade it"]
     marks = part(node, "metadata", "labels")
     wanted = kubeadm_documents.node_labels(cluster, name)
     lacking = [f"{key}={value}" for key, value in wanted.items() if marks.get(key) != value]

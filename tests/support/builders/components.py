@@ -16,7 +16,7 @@ from workflows.model.components import ChosenComponent
 
 HARBOR: dict[str, object] = {"externalURL": "https://harbor.example.org", "existingSecretAdminPassword": "harbor-admin"}
 FILES, REGISTRY = "https://mirror.example.org/files", "registry.example.org:5000"
-OURS = ("primus-health", "primus-monitor", "primus-runner")
+OURS = ("primus-health", "primus-monitor", "primus-runner", "primus-workspace")
 MADE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made", "namespace": "primus-flows"}}
 BUILT_IN = {name: (MADE,) for name in OURS}
 

@@ -12,13 +12,14 @@ import yaml
 from flows.decisions.bootstrap.configuration import CONTROL_PROGRAMS
 from flows.decisions.bootstrap.proofs import STATIC_PODS, questions
 from profiles.bootstrap.arguments import KUBEADM_DEFAULTS, KUBEADM_OWN, ControlProgram
+from profiles.bootstrap.engines import Kubeadm
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from workflows.bootstrap import component_configuration as components
 from workflows.bootstrap import kubeadm_documents, leaving, pod_network
 from workflows.bootstrap.control_sight import ControlSight, Member, PlaneSight
 from workflows.bootstrap.host_file import PENDING
-from workflows.bootstrap.host_state import host_state, sections
+from workflows.bootstrap.host_state import host_state, inventory_of, sections
 from workflows.bootstrap.pod_network import NodeRange
 from workflows.labels import STARTUP_TAINT
 from workflows.model.host_facts import HostFacts, HostImage, HostRoute, ProgramConfiguration, UnitState
@@ -30,6 +31,10 @@ HOSTS: Mapping[str, Mapping[str, Any]] = {
     "w1": {"address": "192.0.2.21", "rack": "r4", "block": "b1", "labels": {"site/row": "7"}},
     "w2": {"address": "192.0.2.22", "rack": "r2", "taints": ["team=a:NoSchedule"]},
 }
+
+
+RUNNING = ("configurations", "processes", "container_runtime")
+"""Facts of what programs of Kubernetes run with."""
 
 
 def kubeadm_cluster(**bootstrap: object) -> ClusterProfile:
@@ -82,7 +87,7 @@ def _file(version: str, name: str) -> dict[str, str]:
 
 def ranges(cluster: ClusterProfile) -> list[NodeRange]:
     """A range for each host."""
-    bootstrap, _ = sections(cluster)
+    bootstrap = inventory_of(cluster)
     return [
         NodeRange(name, host.ip, f"10.244.{index}.0/24") for index, (name, host) in enumerate(bootstrap.hosts.items())
     ]
@@ -160,7 +165,7 @@ def node_object(cluster: ClusterProfile, made: ReleaseProfile, own: NodeRange) -
 
 def sight_of(cluster: ClusterProfile, made: ReleaseProfile) -> ControlSight:
     """What control planes see of which everything is as wanted."""
-    planes = sections(cluster)[0].control_planes
+    planes = inventory_of(cluster).control_planes
     images = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in made.images}
     pods = tuple(
         {
@@ -178,7 +183,8 @@ def sight_of(cluster: ClusterProfile, made: ReleaseProfile) -> ControlSight:
         "pods": pods,
         "members": members,
         "dns": ("CriticalAddonsOnly", STARTUP_TAINT),
-        "settings": kept_settings(cluster, made.version),
-        "names": tuple(kubeadm_documents.cluster_configuration(cluster, "")["apiServer"]["certSANs"]),
     }
+    if isinstance(inventory_of(cluster).engine, Kubeadm):
+        names = kubeadm_documents.cluster_configuration(cluster, "")["apiServer"]["certSANs"]
+        told |= {"settings": kept_settings(cluster, made.version), "names": tuple(names)}
     return ControlSight({plane: PlaneSight(plane, True, "", "", f"v{made.version}", **told) for plane in planes})

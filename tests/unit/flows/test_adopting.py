@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,6 @@ from flows.building import adopted, cluster_site, ground, work
 from flows.building.rendered import rendered_bootstrap
 from flows.building.work import BootstrapOutcome
 from flows.decisions.views.approvals import approval_document
-from profiles.bootstrap.engines import Kubespray
 from profiles.bootstrap.inventory import ClusterHost
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
@@ -27,16 +27,21 @@ from tasks.bootstrap.site import Tell
 from tasks.context import World, standing_in
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
+from tasks.ssh.looking import ASKED
 from tests.support.builders import host_sights
 from tests.support.builders.components import chosen_of, cluster_with
 from tests.support.builders.why_sights import RUN
+from workflows import labels
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
+from workflows.model.bootstrap import HostNews
 from workflows.model.components import ChosenComponent, InstalledComponent
 from workflows.model.host_sight import HostsSight
+from workflows.model.nodes import joins
 from workflows.model.records import Actor, KnownBy, RunRecord
 from workflows.wire import ServingReport
 
 Json = dict[str, Any]
+CPU = {"site/kind": "cpu"}
 
 
 @dataclass
@@ -50,6 +55,12 @@ class MadeCluster:
     sizes: list[int] = field(default_factory=list[int])
     with_data: dict[str, bool] = field(default_factory=dict[str, bool])
     """Components that went, and whether their data did."""
+    broken: set[str] = field(default_factory=set[str])
+    """Nodes that fail their test."""
+    tests: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    """Nodes that were tested together, and which components were there then."""
+    done: list[str] = field(default_factory=list[str])
+    """What was brought, tested and trained, in its order."""
 
     def look(self, profile: ClusterProfile, home: Path) -> ControlSight:
         if self.away:
@@ -60,7 +71,20 @@ class MadeCluster:
     def bring(self, site: ComponentsSite, names: Collection[str], tell: Tell) -> dict[str, str]:
         self.sizes.append(site.nodes)
         self.components |= {one.name: installed(one) for one in site.chosen if one.name in names}
+        self.done += sorted(names)
         return {}
+
+    def admit(self, profile: ClusterProfile, names: Collection[str] | None, tell: Tell) -> dict[str, str]:
+        joining = [one for one in self.nodes if joins(one) and (names is None or one["metadata"]["name"] in names)]
+        self.tests.append(tuple(one["metadata"]["name"] for one in joining))
+        self.done.append("tests")
+        for one in joining:
+            if one["metadata"]["name"] not in self.broken:
+                one["spec"]["taints"] = []
+            else:
+                said = {"verdict": "fail", "depth": "smoke", "evidence": "gpu-count: 7 of 8"}
+                one["metadata"]["annotations"] = {labels.VERDICT_EVIDENCE: json.dumps(said)}
+        return {name: "smoke: fail" for name in self.tests[-1] if name in self.broken}
 
     def remove(self, site: ComponentsSite, leaving: Sequence[Any], tell: Tell) -> dict[str, str]:
         for one in leaving:
@@ -70,6 +94,7 @@ class MadeCluster:
 
     def train(self, cluster: str, run: str, proof: str, tell: Tell) -> str:
         self.trained.append(run)
+        self.done.append("trains")
         return ""
 
     def proof(self, fingerprint: str) -> RunRecord | None:
@@ -79,6 +104,12 @@ class MadeCluster:
 def node(name: str, ready: str = "True", *, cordoned: bool = False) -> Json:
     conditions = [{"type": "Ready", "status": ready}]
     return {"metadata": {"name": name}, "spec": {"unschedulable": cordoned}, "status": {"conditions": conditions}}
+
+
+def joiner(name: str) -> Json:
+    found = node(name)
+    taint = {"key": labels.STARTUP_TAINT, "effect": "NoSchedule"}
+    return {**found, "metadata": {"name": name, "labels": CPU}, "spec": {"taints": [taint]}}
 
 
 def installed(one: ChosenComponent) -> InstalledComponent:
@@ -92,6 +123,12 @@ def adopting(component: str = "metrics-server", **hosts: Json) -> ClusterProfile
     assert found.bootstrap is not None
     named = {name: ClusterHost.model_validate(host) for name, host in hosts.items()}
     return found.model_copy(update={"bootstrap": found.bootstrap.model_copy(update={"hosts": named})})
+
+
+def with_pool(profile: ClusterProfile) -> ClusterProfile:
+    """The profile with one pool of nodes without GPUs, known by their label."""
+    pool = next(pool for pool in profile.pools if pool.hardware == "cpu").model_copy(update={"labels": CPU})
+    return profile.model_copy(update={"pools": (pool,)})
 
 
 def carried(profile: ClusterProfile, **fields: Any) -> BootstrapOutcome:
@@ -114,6 +151,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> MadeCluster:
     def chosen(profile: ClusterProfile, said: object) -> tuple[ChosenComponent, ...]:
         return chosen_of(profile)
 
+    monkeypatch.setattr(cluster_site, "admit_joining", cluster.admit)
+    monkeypatch.setattr(cluster_site, "bring_pipelines", lambda api, profile: None)
     monkeypatch.setattr(cluster_site, "look_components", there)
     monkeypatch.setattr(cluster_site, "train_proof", cluster.train)
     monkeypatch.setattr(cluster_site, "find_proof_run", cluster.proof)
@@ -140,9 +179,59 @@ def test_a_cluster_without_hosts_gets_components_and_is_proven(made: MadeCluster
     wanted = {one.name for one in chosen_of(profile)}
     assert outcome.word == "done", outcome.why
     assert (set(made.components), made.trained, set(made.sizes)) == (wanted, ["demo"], {2})
-    assert outcome.table["cluster"] == {"prechecks": "pass", "proof": "pass"}
+    assert outcome.table["cluster"] == {"prechecks": "pass", "admission": "pass", "proof": "pass"}
     assert carried(profile).word == "done"
     assert made.trained == ["demo"]
+
+
+def test_nodes_that_join_are_tested_between_the_first_components_and_all_others(made: MadeCluster) -> None:
+    made.nodes += [joiner("n3"), joiner("n4")]
+    outcome = carried(with_pool(adopting()))
+    assert outcome.word == "done", outcome.why
+    assert made.tests == [("n3", "n4")]
+    assert made.done == ["argo-workflows", "jobset", "kueue", "tests", "metrics-server", "trains"]
+    assert outcome.table["cluster"]["admission"] == "pass"
+    assert carried(with_pool(adopting())).word == "done"
+    assert made.tests == [("n3", "n4")], "who is admitted is only looked at"
+
+
+def test_a_node_that_fails_its_preflight_stops_the_rest_with_its_name_and_reason_and_is_taken_up_again(
+    made: MadeCluster,
+) -> None:
+    made.nodes += [joiner("n3"), joiner("n4")]
+    made.broken.add("n4")
+    outcome = carried(with_pool(adopting()))
+    assert outcome.word == "failed"
+    assert outcome.why.startswith(
+        "failed: admission/cluster (n4: still tainted, no preflight has passed it (fail: smoke: gpu-count: 7 of 8))"
+    )
+    assert (made.tests, made.trained) == ([("n3", "n4"), ("n4",)], [])
+    assert "metrics-server" not in made.components
+    made.broken.clear()
+    assert carried(with_pool(adopting())).word == "done"
+    assert made.tests[2:] == [("n4",)]
+    assert made.done[-2:] == ["metrics-server", "trains"]
+
+
+def test_a_node_that_nobody_knows_the_hardware_of_is_left_alone_and_told(made: MadeCluster) -> None:
+    other = joiner("n9")
+    other["metadata"]["labels"] = {}
+    made.nodes.append(other)
+    outcome = carried(with_pool(adopting()))
+    assert (outcome.word, made.tests) == ("done", [])
+    assert any("n9: of no pool of the profile" in step.why for step in outcome.steps)
+
+
+def test_where_no_components_come_nodes_wait_for_a_persons_preflight(made: MadeCluster) -> None:
+    made.nodes.append(joiner("n3"))
+    profile = adopting()
+    assert profile.bootstrap is not None
+    bare = profile.bootstrap.model_copy(update={"install_components": False})
+    outcome = carried(profile.model_copy(update={"bootstrap": bare}))
+    assert (outcome.word, made.tests) == ("done", [])
+    assert outcome.notes == (
+        "no work comes to n3 until a preflight has passed: primus preflight --cluster kubernetes-example",
+    )
 
 
 def test_nothing_is_brought_by_a_check(made: MadeCluster) -> None:
@@ -179,13 +268,26 @@ def test_hosts_that_are_named_are_looked_at_and_their_nodes_must_be_there(
 ) -> None:
     profile, asked = adopting(n9={"address": "192.0.2.9"}), list[tuple[str, ...]]()
 
-    def look(profile: ClusterProfile, hosts: Collection[str], *, deep: bool) -> HostsSight:
+    def look(
+        profile: ClusterProfile, hosts: Collection[str], *, deep: bool, tell: Callable[[str, str], None]
+    ) -> HostsSight:
         asked.append(tuple(hosts))
+        for what in (ASKED, "192.0.2.9 does not answer"):
+            tell("n9", what)
         return host_sights.sight_of(profile, pairs=False)
 
     monkeypatch.setattr(adopted, "look_at_hosts", look)
-    outcome = carried(profile)
+    news: list[HostNews] = []
+    request = BootstrapRequest(cluster=profile.name)
+    outcome = bootstrap.carry_through(profile, request, lambda line: None, hear=news.append)
     assert (outcome.word, asked, made.components) == ("failed", [("n9",)], {})
+    assert [(one.subject, one.stage, one.word) for one in news] == [
+        ("n9", "look", "not yet"),
+        ("n9", "look", "at work"),
+        ("n9", "look", "unknown"),
+        ("cluster", "prechecks", "fail"),
+        ("n9", "prechecks", "fail"),
+    ]
     assert "there is no node n9" in next(step.why for step in outcome.steps if step.id == "prechecks/cluster")
     assert any("n9: node: wanted a node, found missing" in line for line in carried(profile, verb="drift").notes)
 
@@ -293,20 +395,36 @@ def test_nodes_come_and_go_by_the_clusters_own_means(made: MadeCluster, fields: 
         carried(adopting(n9={"address": "192.0.2.9"}), **fields)
 
 
-def test_kubespray_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
-    source = {"archive": "/srv/kubespray.tar", "sha256": "a" * 64}
-    engine = Kubespray.model_validate(
-        {"kind": "kubespray", "source": source, "environment": "/opt/venv", "version": "1.36.3"}
-    )
-    profile = adopting()
-    assert profile.bootstrap is not None
-    section = profile.bootstrap.model_copy(update={"engine": engine})
-    with pytest.raises(ProfileError, match=r"bootstrap.engine: kubespray cannot be carried out"):
-        carried(profile.model_copy(update={"bootstrap": section}))
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [({"run_as_user": 0}, True), ({"description": "Another one."}, False), ({"context": "other"}, False)],
+)
+@pytest.mark.usefixtures("made")
+def test_what_runs_train_by_is_proven_anew(changes: Json, again: bool) -> None:
+    first = ground.ground_of(adopting(), BootstrapRequest(cluster="made")).plan[-1]
+    other = ground.ground_of(adopting().model_copy(update=changes), BootstrapRequest(cluster="made")).plan[-1]
+    assert (first.id, other.id) == ("proof/cluster", "proof/cluster")
+    assert (first.wanted != other.wanted) is again
+
+
+def test_a_run_that_cannot_prove_the_cluster_is_refused_before_anybody_is_asked(made: MadeCluster) -> None:
+    found = adopting()
+    assert found.bootstrap is not None
+    for name, says in (("nobody", "nobody"), ("demo-gpus", "demo-gpus")):
+        section = found.bootstrap.model_copy(update={"proof_run": name})
+        pools = tuple(pool for pool in found.pools if pool.hardware == "cpu")
+        profile = found.model_copy(update={"bootstrap": section, "pools": pools})
+        with pytest.raises(ProfileError, match=f"bootstrap.proof_run.*{says}"):
+            carried(profile)
+    assert (made.components, made.trained) == ({}, [])
 
 
 def test_its_plan_is_rendered() -> None:
     plan = rendered_bootstrap(adopting())[0]
     names = [step["step"] for step in plan["steps"]]
     assert (plan["engine"], names[0], names[-1]) == ("adopt", "prechecks/cluster", "proof/cluster")
-    assert all("prechecks/cluster" in step["after"] for step in plan["steps"][1:])
+    after = {step["step"]: step["after"] for step in plan["steps"]}
+    first = {f"components/{name}" for name in ("argo-workflows", "jobset", "kueue")}
+    assert all("prechecks/cluster" in after[name] for name in first)
+    assert set(after["admission/cluster"]) == first
+    assert after["components/metrics-server"] == ["admission/cluster"]

@@ -11,16 +11,18 @@ import pytest
 
 from flows.building import work
 from flows.building.work import BootstrapOutcome, Builder
+from flows.decisions.bootstrap.progress import progress_after
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.loading.load import load_cluster
 from profiles.vocabulary import VerdictWord
-from tasks.bootstrap.site import Tell
+from tasks.bootstrap.host_logs import kept_logs, log_folder
+from tasks.bootstrap.site import Hear, Tell
 from tasks.context import World, standing_in
 from tasks.lease import driving
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
-from workflows.model.bootstrap import Stage, Step, StepProof, StepProofs, builder_of
+from workflows.model.bootstrap import HostNews, Stage, Step, StepProof, StepProofs, builder_of
 
 PLANES, WORKERS = ("n1", "n2", "n3"), ("w1", "w2")
 Json = dict[str, Any]
@@ -46,6 +48,8 @@ class MadeSite:
     """Ids of steps that come to nothing."""
     cut_at: str = ""
     """Id of the step amid which its host's power is cut."""
+    words: str = "kubeadm: connection refused"
+    """Of what fails."""
     kill_after: int | None = None
     """So many acts of ours, then the process dies."""
 
@@ -67,7 +71,7 @@ class MadeSite:
             self.done.append(step.id)
             if self.refused.get(step.id, 0):
                 self.refused[step.id] -= 1
-                failed[step.id] = "kubeadm: connection refused"
+                failed[step.id] = self.words
             else:
                 self.holding.add(step.id)
         self._act()
@@ -149,12 +153,14 @@ def profile() -> ClusterProfile:
     return ClusterProfile.model_validate(found | {"pools": pools, "bootstrap": section})
 
 
-def carried(profile: ClusterProfile, site: MadeSite, told: list[str] | None = None) -> BootstrapOutcome:
+def carried(
+    profile: ClusterProfile, site: MadeSite, told: list[str] | None = None, hear: Hear | None = None
+) -> BootstrapOutcome:
     says = (told if told is not None else []).append
     with driving(builder_of(profile.name)):
         request = BootstrapRequest(cluster=profile.name)
         one: Builder[Seen] = Builder(
-            profile, request, site, judged, says, joined=lambda before, fresh: {**before, **fresh}
+            profile, request, site, judged, says, joined=lambda before, fresh: {**before, **fresh}, hear=hear
         )
         return one.carry_through(plan(), one.begin((*PLANES, *WORKERS)))
 
@@ -252,3 +258,44 @@ def test_what_fails_once_is_tried_again_and_what_fails_twice_wants_a_person(
         assert "workers/w1" not in site.done
         assert here.ledger.bootstrap_steps(profile.name)["control-plane/n2"].state == "failed"
         assert carried(profile, site).word == "done"
+
+
+def test_whoever_watches_sees_each_host_and_reads_no_lines_of_them(
+    here: World, clock: list[float], profile: ClusterProfile
+) -> None:
+    site, told, news = MadeSite(clock, vain={"workers/w1"}), list[str](), list[tuple[float, HostNews]]()
+    carried(profile, site, told, lambda one: news.append((clock[0], one)))
+    assert told == ["looking at 5 hosts"]
+    words = [(one.stage, one.word) for _, one in news if one.subject == "n2"]
+    assert list(dict.fromkeys(words)) == [
+        ("look", "not yet"),
+        ("hosts", "at work"),
+        ("hosts", "pass"),
+        ("control-plane", "not yet"),
+        ("control-plane", "at work"),
+        ("control-plane", "pass"),
+    ]
+    end = progress_after({}, news)
+    assert {name: row.word for name, row in end.items()} == dict.fromkeys(("n1", "n2", "n3", "w2"), "pass") | {
+        "w1": "fail"
+    }
+    assert end["w1"].said == "it is not there (its clock is not the cluster's)"
+    waits = [one.said for _, one in news if one.subject == "w1" and one.said.startswith("waits until")]
+    assert waits[0] == "waits until it holds: it is not there"
+
+
+def test_each_host_has_a_log_with_what_was_begun_and_what_came_of_it(
+    here: World, clock: list[float], profile: ClusterProfile
+) -> None:
+    why = "kubeadm: " + "x" * 900 + " token abcdef.0123456789abcdef"
+    site = MadeSite(clock, refused={"workers/w1": 2}, words=why)
+    assert carried(profile, site).word == "failed"
+    [path] = kept_logs(profile.name, ["w1", "nobody"])
+    assert path == log_folder(here.settings, profile.name) / "w1.log"
+    lines = path.read_text().splitlines()
+    assert [line.split(None, 1)[1][:28].rstrip() for line in lines[:2]] == [
+        "began       hosts: programs",
+        "pass        hosts: it holds",
+    ]
+    assert lines[-1].endswith("x token ***"), "the whole of it, and no secret"
+    assert lines[-1].count("x") == 900

@@ -36,6 +36,14 @@ def test_the_list_is_for_people_and_for_programs(capsys: pytest.CaptureFixture[s
     assert {"charts/metrics-server-3.12.2.tgz", "manifests/kueue-v0.19.2.json"} <= {one["name"] for one in found}
 
 
+def test_a_cluster_that_gets_no_components_needs_none_in_its_mirror() -> None:
+    cluster = cluster_with(["metrics-server"])
+    assert cluster.bootstrap is not None
+    bare = cluster.model_copy(update={"bootstrap": cluster.bootstrap.model_copy(update={"install_components": False})})
+    assert [item.name for item in components.wanted_in_mirror(bare)] == [cluster.programs_image]
+    assert len(components.wanted_in_mirror(cluster)) > 9
+
+
 def test_a_mirror_is_filled_and_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

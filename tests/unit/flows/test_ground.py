@@ -42,3 +42,7 @@ def test_an_upgrade_goes_to_the_release_that_the_profile_names() -> None:
     refuse_other_version(wanted, BootstrapRequest(cluster="made", verb="upgrade", version="1.36.3"))
     with pytest.raises(ProfileError, match=r"bootstrap.engine.release: the profile's release test is 1\.36\.3"):
         refuse_other_version(wanted, BootstrapRequest(cluster="made", verb="upgrade", version="1.36.4"))
+    engine = {"kind": "kubespray", "version": "1.36.3", "environment": "/opt/k"}
+    own = kubeadm_cluster(engine={**engine, "source": {"archive": "/k.tar", "sha256": "a" * 64}})
+    with pytest.raises(ProfileError, match=r"bootstrap.engine.version: is 1\.36\.3: name 1\.36\.4 there"):
+        refuse_other_version(Wanted(own, None, {}), BootstrapRequest(cluster="made", verb="upgrade", version="1.36.4"))

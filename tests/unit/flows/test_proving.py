@@ -29,6 +29,7 @@ def test_whoever_ends_a_test_as_it_is_told_of_gives_its_nodes_back(monkeypatch: 
         raise EndedError(said)
 
     monkeypatch.setattr(prove, "unready", lambda *_: {})
+    monkeypatch.setattr(prove, "joining_nodes", dict)
     monkeypatch.setattr(prove, "hold_nodes", hold)
     monkeypatch.setattr(prove, "give_nodes_back", give_back)
     profile, nodes = load_cluster("local"), {"node-0": "cpu", "node-1": "cpu"}

@@ -23,6 +23,7 @@ from tasks.context import World, standing_in
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from workflows import labels
+from workflows.bootstrap.kubeadm_documents import server_of
 
 SSH = f"""#!{sys.executable}
 import json, os, sys
@@ -193,3 +194,15 @@ def test_the_kubeconfig_is_kept_for_its_owner_alone(host: FakeHost, profile: Clu
     assert not keep_kubeconfig(own, "n1")  # it is silent just now
     assert file.read_text() == "clusters: []\n"
     assert not keep_kubeconfig(profile, "n1")  # it names none
+
+
+@pytest.mark.parametrize("said", ["https://192.0.2.1:6443", "https://127.0.0.1:6443", "https://lb.local:6443"])
+def test_a_kept_kubeconfig_finds_the_api_from_here(
+    host: FakeHost, profile: ClusterProfile, tmp_path: Path, said: str
+) -> None:
+    own = profile.model_copy(update={"kubeconfig": str(tmp_path / "kubeconfig")})
+    assert own.bootstrap is not None
+    text = f"clusters:\n- cluster:\n    server: {said}\n  name: made\n"
+    host.answers({"admin.conf": [(0, text)]})
+    assert keep_kubeconfig(own, "n1")
+    assert (tmp_path / "kubeconfig").read_text() == text.replace(said, f"https://{server_of(own.bootstrap)}")

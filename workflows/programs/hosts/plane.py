@@ -39,6 +39,8 @@ SETTINGS = {
 """What the cluster keeps of kubeadm's configuration: in which object, under which key."""
 DNS = "/apis/apps/v1/namespaces/kube-system/deployments?fieldSelector=metadata.name%3Dcoredns"
 """As a list: that there is none is an answer, too."""
+OUR_NOTES = "primus-flows.io/"
+"""Beginning of the annotations that are told."""
 PEER_PORT = 2380
 """On which members of etcd speak to each other: kubeadm's own."""
 
@@ -283,12 +285,13 @@ def _slim(item: Dict[str, Any]) -> Dict[str, Any]:
     metadata, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
     kept = {key: spec[key] for key in ("podCIDR", "taints", "unschedulable") if key in spec}
     containers = [{"name": one.get("name"), "image": one.get("image")} for one in spec.get("containers", [])]
-    seen: Dict[str, Any] = {key: status[key] for key in ("addresses", "phase") if key in status}
+    seen: Dict[str, Any] = {key: status[key] for key in ("addresses", "allocatable", "phase") if key in status}
     seen["conditions"] = [one for one in status.get("conditions", []) if one.get("type") == "Ready"]
     if "nodeInfo" in status:
         seen["nodeInfo"] = {"kubeletVersion": status["nodeInfo"].get("kubeletVersion", "")}
+    notes = {key: text for key, text in metadata.get("annotations", {}).items() if key.startswith(OUR_NOTES)}
     return {
-        "metadata": {"name": metadata["name"], "labels": metadata.get("labels", {})},
+        "metadata": {"name": metadata["name"], "labels": metadata.get("labels", {}), "annotations": notes},
         "spec": {**kept, **({"containers": containers} if containers else {})},
         "status": seen,
     }

@@ -22,7 +22,15 @@ from urllib.parse import quote
 from workflows.programs.runtime import flags
 from workflows.programs.runtime.kubernetes_api import Api, ApiError, Json, api_from
 from workflows.programs.serving.note import note_path, write_note
-from workflows.programs.serving.objects import DEFINITIONS, Applier, ObjectsError, definitions_of, marked, own_objects
+from workflows.programs.serving.objects import (
+    DEFINITIONS,
+    Applier,
+    ObjectsError,
+    definitions_of,
+    marked,
+    own_objects,
+    tolerating,
+)
 from workflows.programs.serving.world import part
 
 CHART = "chart.tgz"
@@ -71,6 +79,8 @@ class Options(flags.Flags):
     """Namespace that goes last; empty: none."""
     forget: bool = False
     """The note goes as well: nothing is left."""
+    to_new_nodes: bool = False
+    """Its pods may run on nodes that no preflight has passed yet."""
     deadline_seconds: float = 300.0
     """For all of it."""
     api: str = ""
@@ -103,6 +113,8 @@ def apply(options: Options, api: Api) -> None:
     names = [part(one, "metadata").get("name") for one in objects if one.get("kind") == "Namespace"]
     if options.namespace not in names:
         objects = [_namespace(options.namespace), *objects]
+    if options.to_new_nodes:
+        objects = [tolerating(one) for one in objects]
     found = [marked(one, options.component, options.wanted) for one in objects if not _is_system(one)]
     count = applier.apply(found, options.namespace, options.crd)
     print(f"{options.component}: {count} objects applied", flush=True)

@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Mapping, Optional, cast
 from workflows.programs.runtime.kubernetes_api import ApiError, Json
 from workflows.programs.serving.ask import FAIL, PASS, UNKNOWN, Seen
 from workflows.programs.serving.objects import Kinds
-from workflows.programs.serving.world import PROGRAMS, RESOURCES, RESTRICTED, World, condition, phase
+from workflows.programs.serving.world import EVERYTHING, PROGRAMS, RESOURCES, RESTRICTED, World, condition, phase
 
 ARGO = "argoproj.io/v1alpha1"
 JOBSET = "jobset.x-k8s.io/v1alpha2"
@@ -143,7 +143,7 @@ def workflow(world: World, parameters: Mapping[str, str]) -> Seen:
         "entrypoint": "main",
         "serviceAccountName": ACCOUNT,
         "activeDeadlineSeconds": 600,
-        "tolerations": [{"operator": "Exists"}],
+        "tolerations": [EVERYTHING],
         "templates": [template],
     }
     path = world.path("workflows", name, ARGO)
@@ -161,11 +161,12 @@ def workflow(world: World, parameters: Mapping[str, str]) -> Seen:
 
 
 def gang(world: World, parameters: Mapping[str, str]) -> Seen:
-    """A JobSet of two pods runs to its end; with `queue` Kueue admits it first."""
+    """A JobSet of two pods runs to its end, in `namespace` where that is told; with `queue` Kueue admits it first."""
+    where = parameters.get("namespace", "")
     name, queue = f"primus-proof-{world.mark[:8]}", parameters.get("queue", "")
     if queue == MADE_QUEUE:
         queue = _made_queue(world, name)
-    path = world.path("jobsets", name, JOBSET)
+    path = world.path("jobsets", name, JOBSET, where)
     world.make(path, _jobset(world, name, queue))
 
     def told() -> str:
@@ -174,7 +175,7 @@ def gang(world: World, parameters: Mapping[str, str]) -> Seen:
             failed = condition(found, "Failed") == "True"
             suspended = condition(found, "Suspended") == "True"
             return "a gang failed" if failed else "a gang is not admitted" if suspended else "a gang did not end"
-        return "" if not queue or _admitted(world, name) else "a gang ran that its queue did not admit"
+        return "" if not queue or _admitted(world, name, where) else "a gang ran that its queue did not admit"
 
     why = _settled(world, told)
     if why:
@@ -205,7 +206,7 @@ def _jobset(world: World, name: str, queue: str) -> Json:
         "resources": RESOURCES,
         "securityContext": RESTRICTED,
     }
-    pod: Json = {"restartPolicy": "Never", "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    pod: Json = {"restartPolicy": "Never", "containers": [container], "tolerations": [EVERYTHING]}
     job: Json = {
         "parallelism": GANG,
         "completions": GANG,
@@ -218,8 +219,8 @@ def _jobset(world: World, name: str, queue: str) -> Json:
     return {"apiVersion": JOBSET, "kind": "JobSet", "metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
-def _admitted(world: World, name: str) -> bool:
-    for found in world.api.items(world.path("workloads", group=KUEUE)):
+def _admitted(world: World, name: str, namespace: str) -> bool:
+    for found in world.api.items(world.path("workloads", group=KUEUE, namespace=namespace)):
         owners = cast("List[Json]", cast("Json", found["metadata"]).get("ownerReferences") or [])
         if any(owner.get("name") == name for owner in owners):
             return condition(found, "Admitted") == "True"

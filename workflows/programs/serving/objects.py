@@ -7,7 +7,7 @@ from typing import Callable, Dict, List, Mapping, Sequence, Tuple, cast
 from urllib.parse import quote
 
 from workflows.programs.runtime.kubernetes_api import Api, ApiError, Json
-from workflows.programs.serving.world import condition
+from workflows.programs.serving.world import STARTUP, condition
 
 DEFINITION = "CustomResourceDefinition"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -24,6 +24,16 @@ VOLUMES = ("PersistentVolumeClaim", "PersistentVolume")
 """What holds data, or points to it."""
 COMPONENT = "primus-flows.io/component"
 WANTED = "primus-flows.io/wanted"
+POD_TEMPLATES: Mapping[str, Tuple[str, ...]] = {
+    "Pod": ("spec",),
+    "Deployment": ("spec", "template", "spec"),
+    "DaemonSet": ("spec", "template", "spec"),
+    "StatefulSet": ("spec", "template", "spec"),
+    "ReplicaSet": ("spec", "template", "spec"),
+    "Job": ("spec", "template", "spec"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+}
+"""Where kinds keep what their pods are."""
 
 
 class ObjectsError(Exception):
@@ -94,6 +104,20 @@ def marked(manifest: Json, component: str, wanted: str) -> Json:
     metadata["labels"] = {**cast("Json", metadata.get("labels") or {}), COMPONENT: component}
     metadata["annotations"] = {**cast("Json", metadata.get("annotations") or {}), WANTED: wanted}
     return {**manifest, "metadata": metadata}
+
+
+def tolerating(manifest: Json) -> Json:
+    """The object, whose pods may run on nodes that no preflight has passed yet."""
+    path = POD_TEMPLATES.get(str(manifest.get("kind")))
+    return _with_toleration(manifest, path) if path else manifest
+
+
+def _with_toleration(found: Json, path: Tuple[str, ...]) -> Json:
+    if not path:
+        own = [one for one in cast("List[Json]", found.get("tolerations") or []) if one != STARTUP]
+        return {**found, "tolerations": [*own, dict(STARTUP)]}
+    inner = cast("Json", found.get(path[0]) or {})
+    return {**found, path[0]: _with_toleration(inner, path[1:])}
 
 
 def own_objects(objects: Sequence[Json], *, data: bool) -> List[Json]:

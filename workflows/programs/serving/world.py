@@ -17,6 +17,10 @@ PROGRAMS = "primus-programs"
 RESOURCES: Json = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "128Mi"}}
 POD_SECONDS = 3600
 """Longer than any proof: then the cluster itself ends a pod whose proof was killed before it could clear."""
+EVERYTHING: Json = {"operator": "Exists"}
+"""Toleration of a proof's pods, which may come before any node is admitted; `workflows/tolerations.py` says who may."""
+STARTUP: Json = {"key": "primus-flows.io/startup", "operator": "Exists", "effect": "NoSchedule"}
+"""The same of the taint with which nodes join, and of no other one."""
 RESTRICTED: Json = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -59,10 +63,11 @@ class World:
         self._deadline, self._clock, self._sleep = deadline, clock, sleep
         self._made: List[str] = []
 
-    def path(self, plural: str, name: str = "", group: str = "") -> str:
-        """Of an object in the proof's namespace; `group` with its version, "" for the core."""
+    def path(self, plural: str, name: str = "", group: str = "", namespace: str = "") -> str:
+        """Of an object in the proof's namespace, or in another; `group` with its version, "" for the core."""
         root = f"/apis/{group}" if group else "/api/v1"
-        return f"{root}/namespaces/{self.namespace}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
+        place = f"{root}/namespaces/{namespace or self.namespace}/{plural}"
+        return place + (f"/{quote(name, safe='')}" if name else "")
 
     @property
     def late(self) -> bool:
@@ -159,7 +164,7 @@ def pod_of(wish: PodWish, name: str, image: str) -> Json:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1,
-        "tolerations": [{"operator": "Exists"}],
+        "tolerations": [EVERYTHING],
         "containers": [container],
     }
     if wish.node:

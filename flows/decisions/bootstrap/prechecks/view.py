@@ -12,6 +12,7 @@ from profiles.bootstrap.inventory import Bootstrap, ClusterHost
 from profiles.cluster import ClusterProfile, Pool
 from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
+from workflows.bootstrap.kubespray import balancer_name
 from workflows.model.host_facts import HostFacts, Unread
 from workflows.model.host_sight import HostSight, HostsSight
 
@@ -101,6 +102,7 @@ class Cluster:
         place = server.rsplit("//", maxsplit=1)[-1].rstrip("/").rpartition(":")[0]
         planes = [self.bootstrap.hosts[name] for name in self.bootstrap.control_planes]
         own = {word for host in planes for word in (host.ip, host.address)} | {"127.0.0.1", "localhost"}
+        own |= {balancer_name(self.bootstrap.engine)} if isinstance(self.bootstrap.engine, Kubespray) else set()
         endpoint = self.bootstrap.endpoint
         return place in own | ({endpoint.address} if endpoint else set()) | set(self.bootstrap.control_planes)
 

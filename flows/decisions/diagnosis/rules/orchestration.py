@@ -25,6 +25,18 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
          "Error: context deadline exceeded: CreateContainerError",
          "Created container",
          "kubelet events", advice="correct command, secret or volume of the role"),
+    Rule("container-runtime",
+         r"(?:unable to apply cgroup configuration|error creating systemd unit|failed to mount rootfs component|"
+         r"failed to (?:create|start) (?:new )?(?:containerd )?(?:shim|task)\b.{0,200}(?:ttrpc: closed|"
+         r"context deadline exceeded|resource temporarily unavailable|no space left on device|device or resource busy|"
+         r"cannot allocate memory|[Dd]-?[Bb]us\b|transport is closing))", F.NODE_LOST, 0.95, "node",
+         "StartError failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
+         "failed: unable to start container process: unable to apply cgroup configuration: error creating systemd unit "
+         "`cri-containerd-36d9.scope`: got `failed`: unknown",
+         "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+         "unable to start container process: exec: \"trian\": executable file not found in $PATH: unknown",
+         "containerd and runc, in kubelet events", supersedes=("config", "container-config", "container-refused"),
+         advice="the node's own container runtime failed: look at `journalctl -u containerd` there"),
     Rule("no-image-mapping", r"no image mapping|no program for image|not mapped to host programs", F.CONFIG, 0.92,
          "code",
          "no image mapping for registry.local/train:v9 in cluster profile local",

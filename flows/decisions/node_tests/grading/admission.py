@@ -20,15 +20,18 @@ class Occasion(StrEnum):
     BEFORE_RUN = "before-run"
     SUSPECT = "suspect"
     AFTER_REPAIR = "after-repair"
+    START_UP = "start-up"
+    """It carries the taint with which nodes join: nothing but a test takes that away."""
     JOIN = "join"
     POST_FLIGHT = "post-flight"
     NIGHTLY = "nightly"
 
 
-AFRESH = frozenset({Occasion.SUSPECT, Occasion.AFTER_REPAIR, Occasion.JOIN, Occasion.POST_FLIGHT})
+AFRESH = frozenset({Occasion.SUSPECT, Occasion.AFTER_REPAIR, Occasion.START_UP, Occasion.JOIN, Occasion.POST_FLIGHT})
 """Only a proof that is younger than the occasion counts: what was before speaks of another state of the node."""
-UNBRAKED = frozenset({Occasion.BEFORE_RUN})
-"""These nodes are set aside for the run already: testing all of them at once takes none from anybody."""
+UNBRAKED = frozenset({Occasion.BEFORE_RUN, Occasion.START_UP})
+"""These nodes are set aside for the run already, or take no work yet: testing all of them at once takes none from
+anybody."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,6 +136,16 @@ def test_two_hosts_of_one_name_are_found_in_the_text(text: str, is_yaml: bool) -
 @given(st.text(max_size=80), st.booleans())
 def test_any_text_is_read_or_left_to_ansible(text: str, is_yaml: bool) -> None:
     assert _imported({}, text, is_yaml=is_yaml).findings is not None
+
+
+def test_the_engine_that_is_advised_for_the_sites_own_kubespray_is_one() -> None:
+    made = _imported({"hosts": {"w1": {"kube_version": "v1.35.4"}}})
+    advised = re.search(r"`engine: (\{kind: kubespray, .*\})`", made.profile_text)
+    assert advised is not None
+    engine = yaml.safe_load(advised[1])
+    engine |= {"source": {"url": "/srv/kubespray.git", "commit": "a" * 40}, "environment": "/opt/kubespray"}
+    section = _bootstrap(made).model_dump() | {"engine": engine}
+    assert Bootstrap.model_validate(section).engine.version == "1.35.4"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @settings(max_examples=50, deadline=None)

@@ -54,6 +54,14 @@ def test_two_digests_of_one_path_are_refused() -> None:
     assert image.digest == ONE
 
 
+def test_images_that_come_in_archives_are_in_no_registry() -> None:
+    cluster, release = cluster_with([]), load_release("kubernetes-1.36")
+    archives = release.model_copy(update={"image_archives": (ReleaseFile(path="images.tar", sha256=ONE),)})
+    images = [item.name for item in mirror_items(cluster, archives, ()) if item.is_image]
+    assert images == [cluster.programs_image]
+    assert len([item for item in mirror_items(cluster, release, ()) if item.is_image]) == 1 + len(release.images)
+
+
 def test_a_release_takes_digests_that_it_does_not_say_from_the_mirror() -> None:
     release = load_release("kubernetes-1.36")
     told = release_with_digests(release, {"kubernetes/v1.36.3/kubelet": ONE, "other": OTHER})

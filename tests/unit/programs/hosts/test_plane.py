@@ -99,3 +99,14 @@ def dns_of(found: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch, folder
     monkeypatch.setattr(plane, "get", get)
     monkeypatch.setattr(plane, "members", list)
     return plane.look("192.0.2.10:6443", "192.0.2.11:6443")["dns"]
+
+
+def test_of_a_node_is_told_what_it_offers_and_our_notes_alone() -> None:
+    node = {
+        "metadata": {"name": "n1", "annotations": {"primus-flows.io/verdict-evidence": "{}", "other/note": "x" * 999}},
+        "spec": {"taints": [{"key": "primus-flows.io/startup"}]},
+        "status": {"allocatable": {"amd.com/gpu": "8"}, "images": ["x" * 999], "conditions": [{"type": "Ready"}]},
+    }
+    told = plane._slim(node)
+    assert told["metadata"]["annotations"] == {"primus-flows.io/verdict-evidence": "{}"}
+    assert told["status"] == {"allocatable": {"amd.com/gpu": "8"}, "conditions": [{"type": "Ready"}]}

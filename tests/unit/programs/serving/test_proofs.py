@@ -340,6 +340,24 @@ def test_gang(conditions: dict[str, str], admitted: str, word: str, says: str) -
     assert (seen.word, says in seen.why) == (word, True), seen
 
 
+def test_a_gang_of_a_workspace_runs_where_its_queue_is() -> None:
+    cluster, asked = MadeCluster(), list[tuple[str, str]]()
+
+    def took(path: str, stored: Json) -> None:
+        if "/jobsets/" in path:
+            asked.append((path, stored["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]))
+            stored["status"] = {"conditions": [{"type": "Completed", "status": "True"}]}
+            told = {"conditions": [{"type": "Admitted", "status": "True"}]}
+            owner = {"name": stored["metadata"]["name"]}
+            load = {"metadata": {"name": "w", "ownerReferences": [owner]}, "status": told}
+            cluster.objects["/apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads/w"] = load
+
+    cluster.took = took
+    seen = prove("gang", cluster, queue="big", namespace="research")
+    assert seen.word == "pass", seen
+    assert [("/namespaces/research/jobsets/" in path, queue) for path, queue in asked] == [(True, "big")]
+
+
 @pytest.mark.parametrize(("answers", "word"), [("mark", "pass"), ("other", "fail"), ("404", "fail")])
 def test_gateway(answers: str, word: str) -> None:
     cluster = MadeCluster()

@@ -13,6 +13,8 @@ from flows.decisions.bootstrap.components import component_proofs, removal_order
 from profiles.bootstrap.components import InlineSource, ManifestsSource
 from profiles.bootstrap.inventory import Mirror
 from profiles.errors import ProfileError, Unavailable
+from profiles.loading.load import dump, load_workspace
+from tasks.bootstrap import components
 from tasks.bootstrap.components import (
     ComponentsSite,
     bring_components,
@@ -33,6 +35,7 @@ from workflows.bootstrap.removal import Leaving
 from workflows.model.components import NAMESPACE, ChosenComponent, note_name, pinned
 from workflows.programs.runtime.kubernetes_api import ApiError, Json
 from workflows.programs.serving import objects as serving_objects
+from workflows.tolerations import STARTUP
 from workflows.wire import ServingReport, to_json
 
 DEFINITION = {
@@ -48,6 +51,7 @@ CORE = {
         ("configmaps", "ConfigMap", True),
         ("serviceaccounts", "ServiceAccount", True),
     ],
+    "/apis/apps/v1": [("deployments", "Deployment", True)],
     "/apis/apiextensions.k8s.io/v1": [("customresourcedefinitions", "CustomResourceDefinition", False)],
     "/apis/rbac.authorization.k8s.io/v1": [("clusterrolebindings", "ClusterRoleBinding", False)],
 }
@@ -131,19 +135,19 @@ def made_api() -> MadeCluster:
     return api
 
 
-def site_of(folder: Path, api: MadeCluster, seam: Seam) -> ComponentsSite:
-    """Two of the first, made of one small list in the mirror, and a registry."""
+def site_of(folder: Path, api: MadeCluster, seam: Seam, data: bytes = DATA) -> ComponentsSite:
+    """The first ones, each made of one small list in the mirror, and a registry."""
     cluster = cluster_with(["registry"])
     assert cluster.bootstrap is not None
     mirror = Mirror(files_folder=str(folder))
     cluster = cluster.model_copy(update={"bootstrap": cluster.bootstrap.model_copy(update={"mirror": mirror})})
-    (folder / "list.json").write_bytes(DATA)
+    (folder / "list.json").write_bytes(data)
     source = ManifestsSource(kind="manifests", path="list.json")
     chosen: list[ChosenComponent] = []
     for one in chosen_of(cluster):
         if one.profile.first:
             profile = one.profile.model_copy(update={"source": source, "crds": (), "namespace": "made"})
-            chosen.append(replace(one, profile=profile, sha256=hashlib.sha256(DATA).hexdigest()))
+            chosen.append(replace(one, profile=profile, sha256=hashlib.sha256(data).hexdigest()))
         else:
             chosen.append(one)
     return ComponentsSite(cluster, tuple(chosen), api, cast("Cluster", seam), ledger="abcdef0123")
@@ -169,6 +173,18 @@ def test_the_first_are_applied_by_ourselves_and_the_rest_by_one_workflow(tmp_pat
     assert workflow["metadata"]["annotations"][labels.LEDGER] == "abcdef0123"
 
 
+def test_pods_of_the_first_come_to_nodes_that_no_preflight_has_passed_yet(tmp_path: Path) -> None:
+    own = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+    pod = {"containers": [{"name": "main", "image": "made:1"}], "tolerations": [own]}
+    metadata = {"name": "controller", "namespace": "made"}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": {"spec": pod}}}
+    api = made_api()
+    assert bring(site_of(tmp_path, api, Seam(served), json.dumps([made]).encode())) == {}
+    found = api.objects["/apis/apps/v1/namespaces/made/deployments/controller"]["spec"]["template"]["spec"]
+    assert found["tolerations"] == [own, STARTUP]
+    assert found["containers"] == pod["containers"]
+
+
 def test_what_does_not_serve_is_told_with_the_proof_s_own_words(tmp_path: Path) -> None:
     failures = bring(site_of(tmp_path, made_api(), Seam(lambda one: served(one, "registry"))))
     assert failures == {"components/registry": "it loses what is pushed"}
@@ -177,6 +193,59 @@ def test_what_does_not_serve_is_told_with_the_proof_s_own_words(tmp_path: Path) 
     failures = bring(site_of(tmp_path, made_api(), Seam(lambda one: {"phase": "Error", "message": "no such account"})))
     assert failures.keys() == {f"components/{name}" for name in ("argo-workflows", "jobset", "kueue", "registry")}
     assert set(failures.values()) == {"nobody asked it to serve: no such account"}
+
+
+def test_what_became_of_each_component_is_told_once_as_it_comes(tmp_path: Path) -> None:
+    class Slow(Seam):
+        """Tells of each change twice: first nothing serves, then all but one."""
+
+        def watch(self, kind: str, wanted: dict[str, str], **_: Any) -> Iterator[Seen]:
+            [name] = wanted.values()
+            ended = self.ends(self.workflows[name])
+            begun = {key: {**node, "phase": "Running", "outputs": {}} for key, node in ended["nodes"].items()}
+            for status in ({"phase": "Running", "nodes": begun}, ended):
+                for _ in range(2):
+                    yield Seen("MODIFIED", {**self.workflows[name], "status": status}, "1")
+
+    lines: list[str] = []
+    site = site_of(tmp_path, made_api(), Slow(lambda one: served(one, "registry")))
+    bring_components(site, [one.name for one in site.chosen], lines.append)
+    assert len(set(lines)) == len(lines)
+    assert lines.index("kueue: pass: ok") > lines.index("kueue: asked whether it serves")
+    assert "registry: fail: it loses what is pushed" in lines
+
+
+def test_a_workflow_that_nobody_begins_ends_with_what_argo_s_own_pods_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = made_api()
+    why = "0/3 nodes are available: 3 node(s) had untolerated taint(s)"
+    scheduled = {"type": "PodScheduled", "status": "False", "message": why}
+    pod = {"metadata": {"name": "controller"}, "status": {"phase": "Pending", "conditions": [scheduled]}}
+    api.objects["/api/v1/namespaces/made/pods/controller"] = pod
+    site = site_of(tmp_path, api, Seam(lambda one: {}))
+    monkeypatch.setattr(components, "BEGIN_SECONDS", 0.0)
+    failures = bring(site)
+    assert set(failures) == {f"components/{one.name}" for one in site.chosen}
+    [said] = set(failures.values())
+    assert "was not begun within 0 s" in said
+    assert f"argo-workflows: Pending: {why}" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [({"profile": "nobody"}, "nobody"), ({"queue": "other"}, "values.queue"), ({"profile": "{other}"}, "copy the")],
+)
+def test_a_workspace_is_that_of_its_component(tmp_path: Path, values: dict[str, str], field: str) -> None:
+    cluster = cluster_with(["primus-workspace"])
+    [one] = [one for one in chosen_of(cluster) if one.name == "primus-workspace"]
+    made = built_in_objects(cluster, [one])["primus-workspace"]
+    assert {"Namespace", "ClusterQueue", "LocalQueue", "ResourceFlavor"} <= {item["kind"] for item in made}
+    other = tmp_path / "other.yaml"
+    other.write_text(dump(load_workspace("training").model_copy(update={"name": "research"})))
+    given = {name: value.format(other=other) for name, value in values.items()}
+    with pytest.raises(ProfileError, match=field):
+        built_in_objects(cluster, [replace(one, values={**one.values, **given})])
 
 
 def test_after_a_kill_the_workflow_that_runs_is_found_and_one_that_ended_is_made_anew(tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ READS = (
     "'nodes'",
     "'look'",
     "'--check'",
-    "journalctl",
     "grep -sqx kubeadm",
 )
 

@@ -11,6 +11,7 @@ from tasks.bootstrap.kubespray_events import (
     PlayBegan,
     PlayEnded,
     Recap,
+    TaskDone,
     TaskFailed,
     place_of,
     said_of,
@@ -32,8 +33,8 @@ def test_plays_failures_and_the_recap_are_told() -> None:
     told = _read(
         _event(1, "playbook_on_start"),
         _event(2, "playbook_on_play_start", play="Prepare"),
-        _event(3, "runner_on_ok", host="a", res={"changed": True}),
-        _event(4, "runner_on_ok", host="b", res={"changed": False}),
+        _event(3, "runner_on_ok", host="a", task="Write", res={"changed": True}),
+        _event(4, "runner_on_ok", host="b", task="Write", res={"changed": False}),
         _event(5, "runner_on_skipped", host="b"),
         _event(6, "playbook_on_play_start", play="Install"),
         _event(7, "runner_on_failed", host="a", task="Allowed", res={"msg": "no"}, ignore_errors=True),
@@ -43,6 +44,8 @@ def test_plays_failures_and_the_recap_are_told() -> None:
     )
     assert told == [
         PlayBegan("01/00000002", "Prepare"),
+        TaskDone("01/00000003", "Write", "a", changed=True),
+        TaskDone("01/00000004", "Write", "b", changed=False),
         PlayEnded("01/00000006", "Prepare", ok=2, changed=1, failed=0, unreachable=0, skipped=1),
         PlayBegan("01/00000006", "Install"),
         TaskFailed("01/00000008", "Install", "Get", "a", "404", unreachable=False),

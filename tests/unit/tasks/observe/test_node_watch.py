@@ -20,12 +20,12 @@ from tasks.clusters import embedded_cluster
 from tasks.embedded.api import EmbeddedCluster
 from tasks.embedded.store import locks
 from tasks.nodes.marks import Mark, Marker, Order, mark_of, set_mark
-from tasks.observe.nodes import pool_node, pool_of
+from tasks.observe.nodes import pool_node
 from tasks.observe.reflector import Bell, NodeWatch
 from tests.support.faults.node_faults import entry, inject, local, quarantined
 from tests.support.running.waiting import patience
 from workflows import labels as workflows_labels
-from workflows.model.nodes import MESSAGE_CHARACTERS, Node, NodeFinding, taint_manifest
+from workflows.model.nodes import MESSAGE_CHARACTERS, Node, NodeFinding, pool_of, taint_manifest
 
 FINDING = NodeFinding("node-1", "cpu", "KernelDeadlock", VerdictWord.FAIL, FaultClass.NODE_LOST, "it hangs", 5.0)
 NOW = 1_795_324_560.0

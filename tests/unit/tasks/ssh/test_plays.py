@@ -75,6 +75,13 @@ def test_a_host_came_through_by_the_account_alone(monkeypatch: pytest.MonkeyPatc
     assert (ends["n1"].word, ends["n1"].why) == (VerdictWord.UNKNOWN, "Ansible ended with 137: ")
 
 
+def test_whoever_watches_hears_what_has_begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    start = event("runner_on_start", task="kubeadm join")
+    _, seen = told_by(monkeypatch, start, event("runner_on_start", "h7"), account(["h0"]), logs=tmp_path)
+    assert seen == [PlayEvent("n1", "kubeadm join", "began", "")]
+    assert list(tmp_path.iterdir()) == [], "the log has what came of it"
+
+
 def test_one_host_s_failure_is_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lines = [
         event("runner_on_failed", "h1", msg="non-zero return code", stderr=f"token {SECRET} is refused"),

@@ -10,6 +10,7 @@ import pytest
 from flows.decisions.bootstrap.components import removal_order
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.support.builders.components import BUILT_IN, FILES, REGISTRY, plan_of, shelf, whole_plan
+from workflows import labels
 from workflows.bootstrap.components import (
     INSTALL_SECONDS,
     ComponentsPlan,
@@ -91,7 +92,11 @@ def test_a_chart_is_fetched_by_digest_and_taken_back_where_it_does_not_come_up()
     assert len(fetch.sha256) == 64
     assert {"upgrade", "--install", "--atomic", "--create-namespace"} <= set(template["container"]["command"])
     values = json.loads(template["inputs"]["artifacts"][0]["raw"]["data"])
+    tolerated = {"tolerations": values["tolerations"]}
+    assert [one["key"] for one in values["tolerations"]] == [labels.STARTUP_TAINT]
     assert values == {
+        **dict.fromkeys(("cainjector", "startupapicheck", "webhook"), tolerated),
+        **tolerated,
         "crds": {"enabled": True, "keep": False},
         "replicaCount": 1,
         "imageRegistry": REGISTRY,

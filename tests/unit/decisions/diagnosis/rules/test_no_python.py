@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flows.decisions.diagnosis.diagnose import diagnose
 from flows.decisions.diagnosis.lines import gather
-from profiles.vocabulary import FaultClass
+from flows.decisions.policy import policy_of
+from profiles.vocabulary import Action, FaultClass
 from workflows.model.attempt import Evidence, LogLine, Signal
 from workflows.model.cluster import Pod
 
@@ -32,6 +35,20 @@ def test_an_image_without_python() -> None:
 def test_another_program_that_is_missing_is_not_about_python() -> None:
     found = diagnose(never_started(RUNTIME.format(program="./train.sh")))
     assert (found.fault_class, found.rule) == (FaultClass.CONFIG, "script-missing")
+
+
+@pytest.mark.parametrize("signal", [Signal.POD_FAILED, Signal.IMAGE])
+def test_a_runtime_that_fails_is_the_node_s_and_nothing_in_the_profile(signal: Signal) -> None:
+    said = (
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+        "unable to start container process: unable to apply cgroup configuration: error creating systemd unit "
+        "`cri-containerd-36d9cefbfadd152ef0ff72ea79b081ab.scope`: got `failed`: unknown"
+    )
+    found = diagnose(replace(never_started(said), signal=signal))
+    assert (found.fault_class, found.rule) == (FaultClass.NODE_LOST, "container-runtime")
+    assert [node for node, _ in found.culprits] == ["node-1"]
+    policy = policy_of(found.fault_class, found.rule)
+    assert (policy.action, policy.nodes) == (Action.NEW_ATTEMPT, "quarantine-again")
 
 
 @pytest.mark.parametrize("code", [126, None])
