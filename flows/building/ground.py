@@ -11,11 +11,13 @@ from flows.building.adopted import AdoptedCluster
 from flows.building.components import wanted_components
 from flows.building.kubespray import KubesprayHosts
 from flows.building.site import KubeadmHosts
+from flows.decisions.bootstrap.admission import refuse_untellable
 from flows.decisions.bootstrap.components import refuse_unknown_digests
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.kubespray import ACCEPTED
 from flows.decisions.bootstrap.mirror import release_with_digests
 from flows.decisions.bootstrap.plans import plan_of, section, subjects_of
+from flows.testing.proofs import suite_of
 from profiles.bootstrap.engines import Adopt, Engine, Kubeadm, Kubespray
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
@@ -29,7 +31,7 @@ from tasks.bootstrap.kubeadm_variables import authority_of
 from tasks.bootstrap.mirror import said_digests
 from tasks.bootstrap.site import Hear, unheard
 from tasks.context import world
-from workflows.model.bootstrap import Stage, Step
+from workflows.model.bootstrap import CLUSTER, Stage, Step
 from workflows.model.components import ChosenComponent
 
 CONCERNS = ("build", "check", "components", "drift", "uninstall")
@@ -82,6 +84,8 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest, hear: Hear = u
     )
     refuse_other_version(wanted, request)
     plan = plan_of(wanted, request, records)
+    if any(step.stage is Stage.ADMISSION and step.subject != CLUSTER for step in plan):
+        refuse_untellable(profile, suite_of(profile), wanted.hardware.values())
     hosts, logs = subjects_of(wanted, request, records), log_folder(here.settings, profile.name)
     return Ground(request, wanted, plan, hosts, site_of(wanted, request, plan, hosts, logs, hear))
 

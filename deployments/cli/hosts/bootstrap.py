@@ -106,16 +106,11 @@ def bootstrap_cluster(  # noqa: PLR0913, PLR0917 - each is a flag that was promi
     Example: primus bootstrap ./made.yaml
     """
     words = {"--join": join, "--leave": leave, "--hosts": hosts, "--without": without}
-    verbs = {
-        "check": check,
-        "join": join is not None,
-        "leave": leave is not None,
-        "upgrade": upgrade,
-        "components": components,
-    }
+    verbs = {"check": check, "join": join is not None, "leave": leave is not None, "upgrade": upgrade}
+    verbs |= {"components": components, "drift": drift, "uninstall": uninstall}
     fields: Json = {
         "cluster": cluster,
-        "verb": verb_of(verbs | {"drift": drift, "uninstall": uninstall}),
+        "verb": verb_of(verbs),
         "hosts": hosts_of({flag: said for flag, said in words.items() if flag != "--without"}),
         "without": hosts_of({"--without": without}),
         "version": upgrade.removeprefix("v"),

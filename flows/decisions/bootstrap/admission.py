@@ -11,8 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
+from flows.decisions.node_tests.joining import depths_to_join
 from flows.decisions.text import first_names
+from profiles.checks.suite import SuiteProfile
 from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError
 from profiles.hardware import HardwareProfile
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap.kubeadm_documents import inventory_of, pool_of
@@ -21,6 +24,8 @@ from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof, StepRecor
 from workflows.model.manifest import Json, part
 
 SHOWN = 4
+KERNEL_LOG = "kernel-log"
+"""The probe for which pods need a right of their own."""
 ARGO = "argo-workflows"
 """The component by which preflights run."""
 WAITS = "still tainted, no preflight has passed it"
@@ -43,6 +48,25 @@ def adopted_admission(after: Sequence[str]) -> tuple[Step, ...]:
 
 def _print(hardware: str) -> str:
     return hashlib.sha256(hardware.encode()).hexdigest()[:16]
+
+
+def refuse_untellable(cluster: ClusterProfile, suite: SuiteProfile, kinds: Collection[HardwareProfile]) -> None:
+    """Nothing where the tests of nodes that join can tell what they are asked.
+
+    Raises:
+        ProfileError: some read what kernels said, and pods of the cluster may not: no node would ever be admitted.
+    """
+    if cluster.read_kernel_log:
+        return
+    checks = [
+        one for depth in depths_to_join(cluster.admission) for kind in kinds for one in suite.checks_of(depth, kind)
+    ]
+    blind = list(dict.fromkeys(one.name for one in checks if one.probe is not None and one.probe.name == KERNEL_LOG))
+    if blind:
+        reason = (
+            f"must be true where a preflight admits nodes: {', '.join(blind)} of suite {suite.name} would be unknown"
+        )
+        raise ProfileError("read_kernel_log", f"{reason}; namespace {cluster.namespace} needs Pod Security privileged")
 
 
 def can_be_tested(records: Mapping[str, StepRecord]) -> bool:

@@ -297,6 +297,7 @@ class _Reading:
         return {
             "name": self.name,
             "engine": "kubernetes",
+            "read_kernel_log": True,  # else no preflight could pass a node
             "pools": [{"name": pool, "hardware": kinds[pool], "nodes": nodes} for pool, nodes in pools.items()],
             "storage": [{"kind": "claim", "source": "primus-shared", "mount_path": "/mnt/primus"}],
             "bootstrap": {

@@ -22,7 +22,7 @@ URGENT = ("fail", "unknown", "not yet", "pass")
 
 
 @dataclass(frozen=True)
-class Alike:
+class AlikeSubjects:
     """Hosts or components whose stages have the same words."""
 
     subjects: tuple[str, ...]
@@ -109,12 +109,12 @@ def parts_of(table: Table) -> tuple[dict[str, Mapping[str, str]], dict[str, Mapp
     return hosts, others
 
 
-def alike(table: Table) -> tuple[Alike, ...]:
+def alike(table: Table) -> tuple[AlikeSubjects, ...]:
     """Subjects with the same words as one; those with the worst word first, else in their order."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for subject, row in table.items():
         found.setdefault(tuple(row.items()), []).append(subject)
-    groups = [Alike(tuple(subjects), dict(words)) for words, subjects in found.items()]
+    groups = [AlikeSubjects(tuple(subjects), dict(words)) for words, subjects in found.items()]
     return tuple(sorted(groups, key=lambda group: min(URGENT.index(word) for word in group.words.values())))
 
 

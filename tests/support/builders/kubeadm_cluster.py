@@ -49,6 +49,7 @@ def kubeadm_cluster(**bootstrap: object) -> ClusterProfile:
     hosts: Any = section["hosts"]
     return ClusterProfile.model_validate(
         {
+            "read_kernel_log": True,
             "name": "made",
             "engine": "kubernetes",
             "pools": [

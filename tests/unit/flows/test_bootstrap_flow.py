@@ -48,6 +48,7 @@ class MadeHosts:
     broken: str = ""
     holding: set[str] = field(default_factory=set[str])
     last: BuildingSight | None = None
+    request_cluster: str = "made"
 
     def look(self, hosts: Collection[str], *, deep: bool) -> BuildingSight:
         return BuildingSight(1.0, HostsSight(1.0, {}, False), ControlSight({}), NOT_ASKED, None)

@@ -14,9 +14,12 @@ import pytest
 from flows import bootstrap
 from flows.building import cluster_site, ground, site, work
 from flows.building.work import BootstrapOutcome
+from flows.decisions.bootstrap.admission import refuse_untellable
 from flows.decisions.bootstrap.plans import plan_of
 from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
+from profiles.errors import ProfileError
+from profiles.loading.load import load_hardware, load_suite
 from profiles.vocabulary import RunState
 from tasks.bootstrap.components import ComponentsSite
 from tasks.bootstrap.site import Tell
@@ -227,3 +230,14 @@ def test_the_gate_is_a_part_of_what_is_proven(made: MadeHosts, here: World) -> N
     assert plan == plan_of(ground.ground_of(made.profile, request).wanted, request, {})
     last = next(step for step in plan if step.stage is Stage.PROOF)
     assert {f"admission/{name}" for name in WORKING} <= set(last.after)
+
+
+def test_nodes_whose_tests_could_tell_nothing_are_told_before_a_host_is_asked() -> None:
+    profile = kubeadm_cluster(components=[{"name": "metrics-server"}]).model_copy(update={"read_kernel_log": False})
+    kinds = [load_hardware(pool.hardware) for pool in profile.pools]
+    with pytest.raises(
+        ProfileError, match=r"read_kernel_log: must be true .* kernel-log, kernel-lockups of suite smoke"
+    ):
+        refuse_untellable(profile, load_suite("smoke"), kinds)
+    refuse_untellable(profile, load_suite("any-machine"), kinds)
+    refuse_untellable(profile.model_copy(update={"read_kernel_log": True}), load_suite("smoke"), kinds)

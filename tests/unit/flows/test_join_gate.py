@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flows.building.admission import admit_joining
@@ -260,6 +260,7 @@ EXAMPLES = count()
 
 
 @given(st.lists(st.one_of(TEST, TEST, CHANGE), min_size=1, max_size=5))
+@example([("prove", BOTH, {(0, "smoke"): VerdictWord.FAIL}, 5, None)])
 @settings(max_examples=25, deadline=None)
 def test_no_order_of_failures_admits_an_untested_node(shared: Ground, happened: Sequence[Any]) -> None:
     names = [f"n{next(EXAMPLES)}-{index}" for index in range(2)]
@@ -271,7 +272,8 @@ def test_no_order_of_failures_admits_an_untested_node(shared: Ground, happened: 
         shared.nodes.nodes.clear()
         for name in names:
             shared.join(name)
-        for one in (*happened, ("prove", BOTH, {}, None, None)):
+        # What a test that died held ends by itself.
+        for one in (*happened, ("age", 0), ("prove", BOTH, {}, None, None)):
             _happens(shared, names, lives, one)
             for name, life in zip(names, lives, strict=True):
                 assert "team" in shared.nodes.keys(name)
