@@ -51,7 +51,7 @@ def kubeadm_proofs(
     """
     found: dict[str, StepProof] = {}
     images = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in release.images}
-    without_network = sections(cluster)[1].network == "none"
+    bare = sections(cluster)[1].network == "none"
     for step in steps:
         own = facts.get(step.subject, Unread(UNREACHED))
         match step.stage:
@@ -60,9 +60,7 @@ def kubeadm_proofs(
             case Stage.CONTROL_PLANE:
                 found[step.id] = control_plane_proof(cluster, release.version, step.subject, sight, images)
             case Stage.WORKERS:
-                found[step.id] = node_proof(
-                    cluster, release.version, step.subject, sight, without_network=without_network
-                )
+                found[step.id] = node_proof(cluster, release.version, step.subject, sight, without_network=bare)
             case Stage.CONFIGURATION if step.subject == CLUSTER:
                 found[step.id] = cluster_configuration_proof(cluster, sight)
             case Stage.CONFIGURATION:
