@@ -23,11 +23,13 @@ from prefect.states import Completed, Failed
 from flows.building.ground import Ground, ground_of
 from flows.building.work import BootstrapOutcome, Builder, Result, Shown, directly
 from flows.decisions.bootstrap.admission import waiting_note
-from flows.decisions.bootstrap.changes import why_not_leave, why_not_upgrade
+from flows.decisions.bootstrap.changes import way_back, why_not_leave, why_not_upgrade
+from flows.decisions.bootstrap.configuration import unchangeable
 from flows.decisions.bootstrap.drift import drift_of
 from flows.decisions.bootstrap.judge import Wanted, checks_of, judged
 from flows.decisions.bootstrap.kubespray import kubespray_notes
 from flows.decisions.bootstrap.plans import removal_steps, section
+from flows.decisions.bootstrap.rollout import plan_as_seen
 from flows.decisions.bootstrap.summary import said_once
 from flows.decisions.text import first_names
 from flows.pages.bootstrap import bootstrap_page, plan_sheet, table_sheet
@@ -44,12 +46,15 @@ from tasks.prefect.automations import asked_by
 from tasks.prefect.run_page import own_log, put_artifact, write_page
 from tasks.settings import Settings, localised
 from workflows.bootstrap.building import BuildingSight
+from workflows.bootstrap.control_sight import ControlSight
 from workflows.model.bootstrap import CLUSTER, Stage, Step, builder_of
 from workflows.model.host_facts import Unread
 from workflows.model.manifest import part
 from workflows.model.records import Actor, one_line
 
 SHOWN = 6
+CHANGES_HOSTS = ("build", "check", "join", "leave", "upgrade")
+"""Verbs that stand on what the cluster was made with."""
 GATED = ("build", "check", "join", "components")
 """Verbs after which somebody waits for nodes that take work."""
 
@@ -138,7 +143,7 @@ def changed(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome
     request = ground.request
     acts = request.verb != "check" and request.mode is not Mode.OBSERVE
     take_up(builder, ground, acts=acts)
-    seen = builder.begin(ground.hosts)
+    seen = builder.begin(ground.hosts, deep=checks_hosts(ground.plan))
     refuse_change(ground, seen)
     plan = planned(ground, seen)
     notes = notes_of(ground, seen)
@@ -146,7 +151,7 @@ def changed(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome
     publish_first(first)
     if not acts or first.word != "done":
         return first
-    for note in engine_notes(ground.wanted):
+    for note in said_before(ground, seen):
         builder.tell(note)
     if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
         return builder.denied(plan, seen, why)
@@ -155,9 +160,9 @@ def changed(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome
 
 
 def planned(ground: Ground, seen: BuildingSight) -> tuple[Step, ...]:
-    """The steps of the request; what there is to be removed only a look tells."""
+    """The steps of the request; what there is to be removed, and whom it would disturb, only a look tells."""
     if ground.request.verb != "uninstall":
-        return ground.plan
+        return plan_as_seen(ground.plan, section(ground.wanted), seen)
     return removal_steps({} if isinstance(seen.components, Unread) else seen.components)
 
 
@@ -186,10 +191,10 @@ def compared(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcom
 def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
     """What pre-checks found that keeps hosts from being touched, and what somebody passes over, each once.
 
-    Behind it what the engine cannot do or tell.
+    Behind it what can never be taken back, and what the engine cannot do or tell.
     """
-    said = engine_notes(ground.wanted)
-    if not any(step.stage is Stage.PRECHECKS and step.subject != CLUSTER for step in ground.plan):
+    said = said_before(ground, seen)
+    if not checks_hosts(ground.plan):
         return said
     checks = checks_of(ground.wanted, seen)
     concerned = set(ground.hosts)
@@ -199,6 +204,18 @@ def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
         *(f"{one.check} ({first_names(one.hosts, SHOWN)}): passed over: {one.forced}" for one in checks.forced),
         *said,
     )
+
+
+def checks_hosts(plan: Sequence[Step]) -> bool:
+    """Whether hosts are to be found fit first."""
+    return any(step.stage is Stage.PRECHECKS and step.subject != CLUSTER for step in plan)
+
+
+def said_before(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
+    """What is said before anything begins: what can never be taken back, what the engine cannot do or tell."""
+    ours = ground.request.verb == "upgrade" and ground.wanted.release is not None
+    never = (way_back(running_versions(seen), ground.request.version),) if ours else ()
+    return (*never, *engine_notes(ground.wanted))
 
 
 def untested(ground: Ground, plan: Sequence[Step]) -> tuple[str, ...]:
@@ -219,9 +236,12 @@ def refuse_change(ground: Ground, seen: BuildingSight) -> None:
     """Nothing where the cluster bears what is asked for.
 
     Raises:
-        Refused: it would lose its quorum, leave versions out, or nobody can tell.
+        Refused: it would lose its quorum, leave versions out, or nobody can tell; or the profile says otherwise of
+            what a cluster that stands can never change.
     """
     request, bootstrap, best = ground.request, section(ground.wanted), seen.cluster.best
+    if ground.wanted.release is not None and request.verb in CHANGES_HOSTS:
+        refuse_other_cluster(ground.wanted.cluster, seen.cluster)
     why = ""
     if request.verb == "leave":
         members = None if best is None or best.members is None else {one.name: not one.why for one in best.members}
@@ -231,13 +251,29 @@ def refuse_change(ground: Ground, seen: BuildingSight) -> None:
     elif request.with_data and request.confirmed != ground.wanted.cluster.name:
         why = f"its data will be gone for ever: say --confirmed {ground.wanted.cluster.name}"
     elif request.verb == "upgrade":
-        running = [
-            str(part(node, "status", "nodeInfo").get("kubeletVersion", ""))
-            for node in (seen.cluster.nodes or {}).values()
-        ]
-        why = why_not_upgrade([*running, best.version if best is not None else ""], request.version)
+        why = why_not_upgrade(running_versions(seen), request.version)
     if why:
         raise Refused(request.verb, why)
+
+
+def running_versions(seen: BuildingSight) -> list[str]:
+    """Versions of Kubernetes that nodes run, and the one that the cluster is meant to have."""
+    nodes, best = (seen.cluster.nodes or {}).values(), seen.cluster.best
+    running = [str(part(node, "status", "nodeInfo").get("kubeletVersion", "")) for node in nodes]
+    return [*running, *([best.version] if best is not None else [])]
+
+
+def refuse_other_cluster(cluster: ClusterProfile, sight: ControlSight) -> None:
+    """Nothing where the cluster that stands can become what the profile says.
+
+    Raises:
+        Refused: it keeps one of these fields for ever.
+    """
+    found = unchangeable(cluster, sight)
+    if found:
+        more = f" (and {', '.join(one.what for one in found[1:SHOWN])})" if len(found) > 1 else ""
+        keeps = "a cluster that stands keeps it for ever: put the field back, or make another cluster"
+        raise Refused(found[0].what, f"found {found[0].found}, wanted {found[0].wanted}: {keeps}{more}")
 
 
 def not_approved(builder: Builder[BuildingSight], ground: Ground, first: BootstrapOutcome) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from flows.building.cluster_site import ClusterSite
+from flows.decisions.bootstrap.configuration import host_parts, proxies
 from flows.decisions.bootstrap.join_reasons import why_not_joined
 from flows.decisions.bootstrap.plans import release_of
 from flows.decisions.bootstrap.proofs import questions
@@ -23,8 +24,8 @@ from tasks.bootstrap.site import Tell
 from tasks.ssh.plays import HostEnd, PlayEvent
 from workflows.bootstrap.building import BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
-from workflows.model.bootstrap import HostNews, Stage, Step
-from workflows.model.host_facts import Unread
+from workflows.model.bootstrap import CLUSTER, HostNews, Stage, Step
+from workflows.model.host_facts import HostFacts, Unread
 from workflows.programs.hosts.options import Options
 
 QUESTIONS = ("files", "sysctls", "units")
@@ -54,7 +55,7 @@ class KubeadmHosts(ClusterSite):
         files, sysctls, units = (
             tuple(dict.fromkeys(word for one in asked for word in one[kind])) for kind in QUESTIONS
         )
-        return Options(files=files, sysctls=sysctls, units=units, images=True)
+        return Options(files=files, sysctls=sysctls, units=units, images=True, running=True)
 
     def change(self, stage: Stage, steps: Sequence[Step], tell: Tell) -> Mapping[str, str]:
         """Carry out steps of one stage by our plays."""
@@ -64,6 +65,8 @@ class KubeadmHosts(ClusterSite):
                 return self._upgrade(names, steps, tell)
             case Stage.LEAVE:
                 return self._leave(names, steps, tell)
+            case Stage.CONFIGURATION:
+                return self._configure(names, steps, tell)
             case _:
                 return failed(steps, kubeadm.apply(self._site(tell), steps, self._planes()))
 
@@ -88,14 +91,28 @@ class KubeadmHosts(ClusterSite):
 
         return KubeadmSite(self.wanted.cluster, release_of(self.wanted), self.logs, told)
 
+    def _configure(self, names: Sequence[str], steps: Sequence[Step], tell: Tell) -> dict[str, str]:
+        """Let the cluster keep other settings, or give nodes what they lack of them."""
+        cluster = self.wanted.cluster
+        if CLUSTER in names:
+            planes = self._planes() or kubeadm.look(self._site())
+            end = kubeadm.settle_cluster(self._site(tell), planes, proxies=proxies(cluster, planes.best))
+            return {} if end.word is VerdictWord.PASS else {steps[0].id: end.why}
+        seen = self.look(names, deep=False)
+        facts = {name: told for name, told in seen.facts.items() if isinstance(told, HostFacts)}
+        parts = {name: tuple(host_parts(cluster, name, told, seen.cluster, [])) for name, told in facts.items()}
+        ends = kubeadm.configure(self._site(tell), parts, seen.cluster) if parts else {}
+        silent = {step.id: "it does not answer" for step in steps if step.subject not in parts}
+        return {**silent, **failed(steps, ends)}
+
     def _upgrade(self, names: Sequence[str], steps: Sequence[Step], tell: Tell) -> dict[str, str]:
-        """Empty workers first, so that runs move with their newest save; open them again once they are upgraded."""
-        workers = [name for name in names if not self.section.hosts[name].controls]
+        """Empty nodes that carry work first, so that runs move with their newest save; open them again afterwards."""
+        working = [name for name in names if self.section.hosts[name].works]
         planes = self._planes() or kubeadm.look(self._site())
         anchor = kubeadm.anchor_of(planes, ())
-        empty_nodes(self.wanted.cluster, anchor, workers, tell)
+        empty_nodes(self.wanted.cluster, anchor, working, tell)
         ends = kubeadm.upgrade(self._site(tell), names, planes)
-        good = [name for name in workers if ends[name].word is VerdictWord.PASS]
+        good = [name for name in working if name in ends and ends[name].word is VerdictWord.PASS]
         open_nodes(self.wanted.cluster, anchor, good)
         return failed(steps, ends)
 

@@ -101,11 +101,11 @@ class Builder(Generic[Seen]):
         self._hear: Hear = self.hear or as_lines(self.tell)
         self._begun: Stage | None = None
 
-    def begin(self, hosts: Sequence[str]) -> Seen:
-        """The first, deep look."""
+    def begin(self, hosts: Sequence[str], *, deep: bool = True) -> Seen:
+        """The first look; `deep` where hosts are to be found fit."""
         self.tell(f"looking at {len(hosts)} host{'s'[: len(hosts) != 1]}")
         self.announce_look(hosts)
-        return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=True))
+        return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=deep))
 
     def announce_look(self, hosts: Sequence[str]) -> None:
         """Whose turn to be looked at is still to come."""

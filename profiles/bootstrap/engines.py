@@ -9,6 +9,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from profiles.bootstrap.arguments import KUBEADM_OWN, ControlProgram
 from profiles.values import (
     COMMIT_PATTERN,
     IMAGE_DIGEST_PATTERN,
@@ -34,6 +35,9 @@ SAID_BY_FIELDS = {
     "kube_vip_address": "endpoint.address",
 }
 """Kubespray's variables that fields of the section `bootstrap` stand for."""
+ArgumentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+"""Of a program, without the dashes before it."""
+ArgumentValue = Annotated[str, Field(pattern=r"^[!-~]*( [!-~]+)*$")]
 RELIED_ON: Mapping[str, object] = {
     "etcd_deployment_type": "kubeadm",
     "kube_apiserver_port": 6443,
@@ -66,6 +70,9 @@ class Kubeadm(Value):
     """Fields of KubeletConfiguration over ours."""
     kube_proxy: dict[str, object] = {}
     """Fields of KubeProxyConfiguration over ours."""
+    arguments: dict[ControlProgram, dict[ArgumentName, ArgumentValue]] = {}
+    """Arguments of the control plane's programs over kubeadm's, e.g. `kube-apiserver: {profiling: "false"}`. A file
+    that one names must lie below /etc/kubernetes/pki of every control plane: the pods see no other folder."""
     containerd: dict[str, bool | int | str] = {}
     """Fields of containerd's CRI plug-in over ours, e.g. `restrict_oom_score_adj: true`."""
     network: Literal["routed-bridge", "none"] = "routed-bridge"
@@ -76,6 +83,16 @@ class Kubeadm(Value):
     def _ignores_no_more_than_it_says(self) -> Kubeadm:
         if "all" in self.ignore_preflight:
             raise wrong("ignore_preflight", "must name single checks: `all` would hide what breaks the cluster")
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_kubeadm_its_own(self) -> Kubeadm:
+        for program, given in self.arguments.items():
+            for name in sorted(KUBEADM_OWN[program] & set(given)):
+                own = "is kubeadm's own, or said by a field of networks, endpoint or hosts: leave it out"
+                raise wrong(f"arguments.{program}.{name}", own)
+        if not self.kubelet.get("rotateCertificates", True):
+            raise wrong("kubelet.rotateCertificates", "is true whatever is said: kubeadm sets it so")
         return self
 
 

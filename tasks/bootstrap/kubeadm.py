@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.vocabulary import VerdictWord
-from tasks.bootstrap.kubeadm_variables import common_variables, host_variables
+from tasks.bootstrap.kubeadm_variables import change_variables, common_variables, host_variables
 from tasks.bootstrap.planes import anchor_of, begins, look_at_planes
 from tasks.ssh.plays import HostEnd, Play, PlayEvent, PlayHost, run_play
+from workflows.bootstrap import fallback
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.host_state import sections
 from workflows.model.bootstrap import Stage, Step
@@ -109,6 +110,52 @@ def node_out(site: KubeadmSite, names: Sequence[str], dead: Sequence[str], sight
     }
 
 
+def settle_cluster(site: KubeadmSite, sight: ControlSight, *, proxies: bool) -> HostEnd:
+    """Let the cluster keep the settings that are wanted; how the play ended on the control plane that was asked.
+
+    Args:
+        site: whose cluster.
+        sight: what control planes see.
+        proxies: whether nodes run kube-proxy.
+
+    Raises:
+        Refused: no control plane can be asked.
+    """
+    anchor = anchor_of(sight, ())
+    own = {anchor: change_variables(site.cluster, _version(site, sight), anchor, ())}
+    groups = {"anchor": [anchor]}
+    return _run(site, "settings", groups, PLANE_SECONDS, {"primus_proxies": proxies}, own)[anchor]
+
+
+def configure(site: KubeadmSite, parts: Mapping[str, Collection[str]], sight: ControlSight) -> dict[str, HostEnd]:
+    """Give nodes the settings that the cluster keeps, one after the other until one fails; how it ended on each.
+
+    What does not come up is put back on its node. etcd is kept before anything of a control plane changes.
+
+    Args:
+        site: whose hosts.
+        parts: node -> what is to be changed there.
+        sight: what control planes see.
+
+    Raises:
+        Refused: no control plane can be asked, but for one that is to be changed itself.
+    """
+    names, bootstrap = list(parts), sections(site.cluster)[0]
+    alone = len(names) == 1 and bootstrap.hosts[names[0]].controls and not sight.serving
+    anchor = names[0] if alone else anchor_of(sight, ())
+    version = _version(site, sight)
+    own = {name: change_variables(site.cluster, version, name, changed) for name, changed in parts.items()}
+    keeps = any(set(changed) & set(fallback.PHASES) for changed in parts.values())
+    groups = {"targets": names, "anchor": [anchor]}
+    return _only(names, _run(site, "configure", groups, HOSTS_SECONDS, {"primus_keeps_etcd": keeps}, own))
+
+
+def _version(site: KubeadmSite, sight: ControlSight) -> str:
+    """That the cluster is meant to have now: only an upgrade brings it to the release's."""
+    best = sight.best
+    return (best.version.lstrip("v") if best is not None else "") or site.release.version
+
+
 def upgrade(site: KubeadmSite, names: Sequence[str], sight: ControlSight) -> dict[str, HostEnd]:
     """Bring nodes (control planes, or workers) to the release's version: control planes one by one, workers at once.
 
@@ -156,12 +203,18 @@ def _run(
     groups: Mapping[str, Sequence[str]],
     limit_seconds: float,
     more: Mapping[str, object] | None = None,
+    own: Mapping[str, Mapping[str, object]] | None = None,
 ) -> dict[str, HostEnd]:
+    """`more`: variables of all hosts; `own`: of single ones."""
     bootstrap, _ = sections(site.cluster)
     token = "".join(secrets.choice(_TOKEN_ID) for _ in range(6))
     common = {**common_variables(site.cluster, site.release, site.check), "primus_token_id": token, **(more or {})}
     known = {
-        name: PlayHost(name, bootstrap.hosts[name], host_variables(site.cluster, site.release, name))
+        name: PlayHost(
+            name,
+            bootstrap.hosts[name],
+            {**host_variables(site.cluster, site.release, name), **(own or {}).get(name, {})},
+        )
         for name in dict.fromkeys(name for names in groups.values() for name in names)
     }
     made = {group: tuple(known[name] for name in names) for group, names in groups.items()}

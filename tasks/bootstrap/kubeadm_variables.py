@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import workflows
@@ -11,7 +11,16 @@ from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from tasks.settings import expanded
-from workflows.bootstrap import container_runtime, kubeadm_documents, leaving, pod_network, tuning, virtual_address
+from workflows.bootstrap import (
+    container_runtime,
+    fallback,
+    kubeadm_documents,
+    leaving,
+    pod_network,
+    tuning,
+    virtual_address,
+)
+from workflows.bootstrap.component_configuration import wanted_kube_proxy, wanted_kubelet
 from workflows.bootstrap.host_file import PENDING, STATE
 from workflows.bootstrap.host_state import Download, HostState, host_state, sections
 from workflows.labels import STARTUP_TAINT
@@ -28,6 +37,18 @@ _FORGET = f"""owner=$({_SECRETS} get secret kubeadm-certs --ignore-not-found \\
 exec {_SECRETS} delete secret kubeadm-certs $owner --ignore-not-found
 """
 """Takes back the certificates, and the token by whose end kubeadm would have them removed after two hours."""
+PROXY_PORT = 10256
+"""At which kube-proxy tells how it is, where nobody says otherwise."""
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is taken away, not bound to
+SERVE_SECONDS = 60
+"""For a kubelet or a kube-proxy that was begun anew to answer."""
+PLANE_SECONDS = 240
+"""For a control plane with other arguments to serve; kubeadm itself gives it four minutes."""
+_KUBELET_SERVES = """"$0" "$@" && exit 0
+journalctl --unit=kubelet --lines=3 --output=cat --no-pager >&2
+exit 1
+"""
+"""Runs what waits for kubelet, and tells kubelet's own last words where it waits in vain."""
 _PROGRAMS = Path(str(workflows.__file__)).parent / "programs" / "hosts"
 
 
@@ -39,6 +60,7 @@ def common_variables(cluster: ClusterProfile, release: ReleaseProfile, check: bo
     """
     bootstrap, engine = sections(cluster)
     sources, places = _copies(bootstrap, release)
+    conflist = {"path": pod_network.CONFLIST, "content": pod_network.conflist(bootstrap.networks).content}
     return {
         "primus_python": bootstrap.ssh.python,
         "primus_put": program("put"),
@@ -62,14 +84,50 @@ def common_variables(cluster: ClusterProfile, release: ReleaseProfile, check: bo
         "primus_sweep": leaving.SWEEP,
         "primus_farewell": leaving.FAREWELL,
         "primus_routed": engine.network == "routed-bridge",
-        "primus_conflist": {
-            "path": pod_network.CONFLIST,
-            "content": pod_network.conflist(bootstrap.networks).content,
-        },
+        "primus_conflist": conflist,
         "primus_routes": pod_network.ROUTES,
         "primus_archives": _ARCHIVES,
+        **_rollout(cluster),
         "primus_sources": sources,
         "primus_places": places,
+    }
+
+
+def _rollout(cluster: ClusterProfile) -> dict[str, object]:
+    """Of plays that give nodes other settings."""
+    kubelet, proxy = wanted_kubelet(cluster), wanted_kube_proxy(cluster)
+    health = str(proxy.get("healthzBindAddress") or f":{PROXY_PORT}").removeprefix(EVERYWHERE)
+    return {
+        "primus_serves": program("serves"),
+        "primus_serve_seconds": SERVE_SECONDS,
+        "primus_plane_seconds": PLANE_SECONDS,
+        "primus_kubelet_serves": _KUBELET_SERVES,
+        "primus_kubelet_health": f"http://{kubelet['healthzBindAddress']}:{kubelet['healthzPort']}/healthz",
+        "primus_proxy_health": f"http://{'127.0.0.1' if health.startswith(':') else ''}{health}/healthz",
+        "primus_address_unit": virtual_address.UNIT,
+        "primus_keep": fallback.KEEP,
+        "primus_put_back": fallback.PUT_BACK,
+        "primus_before": fallback.BEFORE,
+    }
+
+
+def change_variables(cluster: ClusterProfile, version: str, name: str, parts: Collection[str]) -> dict[str, object]:
+    """Of one node whose settings change.
+
+    Args:
+        cluster: with its section `bootstrap`.
+        version: that the cluster is meant to have now, without a leading v.
+        name: of the node.
+        parts: what is to be changed on it.
+    """
+    arguments = kubeadm_documents.control_arguments(cluster)
+    return {
+        "primus_parts": sorted(parts),
+        "primus_kept": fallback.kept_files(parts),
+        "primus_phases": fallback.phases(parts),
+        "primus_configuration": kubeadm_documents.configuration_documents(cluster, version, name),
+        "primus_arguments": {program: given for program, given in arguments.items() if program in parts},
+        "primus_own_server": own_server(sections(cluster)[0], name),
     }
 
 

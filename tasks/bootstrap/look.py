@@ -44,7 +44,7 @@ def look_at_hosts(
         profile: whose hosts.
         hosts: their names; None: all.
         deep: also who reaches whom, how fast disks are, and whether the mirror gives a file.
-        more: what is asked of every host beside: names, files, sysctls, units, images, folders.
+        more: what is asked of every host beside: names, files, sysctls, units, images, folders, running.
         tell: gets a host and what it does now.
 
     Raises:
@@ -107,6 +107,7 @@ def _options(
         registry=registry,
         authority=authority,
         images=more.images,
+        running=more.running,
     )
 
 

@@ -15,7 +15,7 @@ TOO_OLD_CODE = 126
 _PACKAGE = Path(str(workflows.__file__)).parent
 _PARTS = ("__init__.py", "programs/__init__.py", "programs/runtime/__init__.py", "programs/runtime/bounded.py")
 """What the program stands on, beside its own folder."""
-_OTHER_PROGRAMS = ("plane.py", "put.py")
+_OTHER_PROGRAMS = ("plane.py", "put.py", "serves.py")
 """Of that folder, which go to hosts by other ways."""
 _FIRST = (
     "import sys\n"

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
@@ -53,18 +55,39 @@ class Commands:
 
     def run(self, *words: str, code: int = 0) -> Json:
         """The document that it prints."""
+        return json.loads(self.ended(*words, code=code)[0])
+
+    def ended(self, *words: str, code: int = 0) -> tuple[str, str]:
+        """What it printed, and what it said beside."""
         process = self.start(*words)
         out, said = process.communicate(timeout=self.limit_s)
         assert process.returncode == code, f"{process.returncode}: {said[-3000:]}{out[-3000:]}"
-        return json.loads(out)
+        return out, said
 
-    def killed_once(self, stage: Stage, subject: str) -> float:
-        """Start it, and SIGKILL it once this step stands in the ledger as begun; seconds until it stood there."""
-        process, began, step = self.start(), time.monotonic(), f"{stage}/{subject}"
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's, as it is kept."""
+        return self.home / "clusters" / "made" / "kubeconfig"
+
+    def other_profile(self, path: Path, **engine: Any) -> Path:
+        """The lab's profile with other fields of its engine; objects are merged."""
+        whole = yaml.safe_load(self.profile.read_text())
+        own = whole["bootstrap"]["engine"]
+        for name, value in engine.items():
+            own[name] = {**own.get(name, {}), **value} if isinstance(value, dict) else value
+        path.write_text(yaml.safe_dump(whole, sort_keys=False))
+        return path
+
+    def killed_once(self, stage: Stage, subject: str, *words: str, reached: Callable[[], bool] = lambda: True) -> float:
+        """Start it, and SIGKILL it once this step stands in the ledger as begun; seconds until it stood there.
+
+        `reached`: what must be so beside, before it is killed.
+        """
+        process, began, step = self.start(*words), time.monotonic(), f"{stage}/{subject}"
         deadline = time.monotonic() + self.limit_s
         while time.monotonic() < deadline:
             record = self.ledger.bootstrap_steps("made").get(step)
-            if record is not None and record.state == "began":
+            if record is not None and record.state == "began" and reached():
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
                 return time.monotonic() - began

@@ -71,6 +71,11 @@ def digests(lab: Lab) -> dict[str, str]:
     return {host.name: host.run(find).split()[0] for host in lab.hosts}
 
 
+def routes(host: Host) -> str:
+    """What a host's kernel and our file on it know of ways to pods."""
+    return host.run("ip route; sed 's/ / via /; s/$/ /' /etc/primus-flows/pod-routes")
+
+
 def test_a_check_says_what_would_be_done_and_writes_nothing(lab: Lab, bare: Commands) -> None:
     commands = bare
     before = digests(lab)
@@ -98,8 +103,7 @@ def test_three_hosts_become_a_cluster_though_the_command_is_killed_amid_every_st
     begun = commands.begun()
     assert begun[f"control-plane/{first}"] <= 2
     assert all(count == 1 for step, count in begun.items() if step.startswith("network/"))
-    kubeconfig = commands.home / "clusters" / "made" / "kubeconfig"
-    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert commands.kubeconfig.stat().st_mode & 0o777 == 0o600
     nodes = json.loads(lab.host(first).run("kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o json"))
     assert len(nodes["items"]) == len(lab.hosts)
 
@@ -143,8 +147,11 @@ def test_drifts_that_were_put_in_are_found_and_no_other(lab: Lab, proven: Comman
 def test_a_host_leaves_and_joins_again(lab: Lab, proven: Commands) -> None:
     commands = proven
     leaving = lab.hosts[-1].name
+    own = f"via {lab.hosts[-1].address} "
+    assert all(own in routes(host) for host in lab.hosts[:-1])
     told = commands.run("--leave", leaving)
     assert told["word"] == "done"
+    assert not any(own in routes(host) for host in lab.hosts[:-1]), "who stays has forgotten the way to who left"
     left = "find /etc/kubernetes /var/lib/etcd /var/lib/primus-flows/etcd-snapshots -mindepth 1 2>/dev/null | wc -l"
     assert lab.host(leaving).run(left).strip() == "0"
     assert leaving not in commands.run("--check")["table"]

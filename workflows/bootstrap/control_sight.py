@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
+from workflows.bootstrap.component_configuration import document_of
+from workflows.model.host_facts import Unread
 from workflows.model.manifest import Json, items, part
 
 UNASKED = "it was not asked"
@@ -42,6 +45,11 @@ class PlaneSight:
     dns: tuple[str, ...] | None = None
     """Keys of the taints that the cluster's DNS tolerates; "" stands for every key."""
     snapshots: tuple[str, ...] = ()
+    settings: Mapping[str, Json | Unread] | None = None
+    """`cluster`, `kubelet` and `kube-proxy` -> what the cluster keeps as their configuration; who is missing has none.
+    None: it could not be asked."""
+    names: tuple[str, ...] | None = None
+    """Names and addresses in the certificate of its own API server; None: it was not seen."""
 
 
 @dataclass(frozen=True)
@@ -96,4 +104,13 @@ def plane_sight(host: str, text: str) -> PlaneSight | None:
         members=tuple(members) if isinstance(found.get("members"), list) else None,
         dns=tuple(str(one) for one in found["dns"]) if isinstance(found.get("dns"), list) else None,
         snapshots=tuple(str(one) for one in found.get("snapshots") or ()),
+        settings=_settings(found.get("settings")),
+        names=tuple(str(one) for one in found["names"]) if isinstance(found.get("names"), list) else None,
     )
+
+
+def _settings(told: object) -> dict[str, Json | Unread] | None:
+    if not isinstance(told, dict):
+        return None
+    texts = {str(name): str(text) for name, text in cast("dict[object, object]", told).items()}
+    return {name: document_of(text) for name, text in texts.items() if text}

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from profiles.bootstrap.arguments import ControlProgram
 from profiles.bootstrap.engines import Kubeadm
 from profiles.bootstrap.inventory import API_PORT, Bootstrap, ClusterHost
 from profiles.cluster import ClusterProfile, Pool
@@ -73,9 +74,27 @@ def certificates_documents(cluster: ClusterProfile, version: str, name: str) -> 
     return _yaml(init, cluster_configuration(cluster, version))
 
 
+def configuration_documents(cluster: ClusterProfile, version: str, name: str) -> str:
+    """By which a cluster that stands, and one of its control planes, are given other settings, as YAML."""
+    bootstrap, engine = sections(cluster)
+    init = {
+        "apiVersion": API,
+        "kind": "InitConfiguration",
+        "localAPIEndpoint": _local(bootstrap, name),
+        "nodeRegistration": registration(cluster, name),
+    }
+    return _yaml(
+        init, cluster_configuration(cluster, version), kubelet_configuration(engine), kube_proxy_configuration(engine)
+    )
+
+
 def cluster_configuration(cluster: ClusterProfile, version: str) -> Document:
     """ClusterConfiguration."""
     bootstrap, _ = sections(cluster)
+    arguments = control_arguments(cluster)
+    given = {program: [_argument(*pair) for pair in sorted(own.items())] for program, own in arguments.items()}
+    api = {"extraArgs": given["kube-apiserver"]} if given["kube-apiserver"] else {}
+    scheduler = {"scheduler": {"extraArgs": given["kube-scheduler"]}} if given["kube-scheduler"] else {}
     networks, planes = bootstrap.networks, bootstrap.control_planes
     names = [bootstrap.hosts[plane].ip for plane in planes]
     endpoint = bootstrap.endpoint
@@ -90,10 +109,23 @@ def cluster_configuration(cluster: ClusterProfile, version: str) -> Document:
             "serviceSubnet": networks.services,
             "dnsDomain": networks.domain,
         },
-        "apiServer": {"certSANs": sorted({*names, *planes, *([endpoint.address] if endpoint else [])})},
-        "controllerManager": {"extraArgs": [_argument("node-cidr-mask-size", str(networks.pods_of_node))]},
-        "etcd": {"local": {"extraArgs": [_argument("quota-backend-bytes", str(ETCD_QUOTA_BYTES))]}},
+        "apiServer": {"certSANs": sorted({*names, *planes, *([endpoint.address] if endpoint else [])}), **api},
+        "controllerManager": {"extraArgs": given["kube-controller-manager"]},
+        **scheduler,
+        "etcd": {"local": {"extraArgs": given["etcd"]}},
     }
+
+
+def control_arguments(cluster: ClusterProfile) -> dict[ControlProgram, dict[str, str]]:
+    """Arguments of the control plane's programs over kubeadm's own, the profile's over ours."""
+    bootstrap, engine = sections(cluster)
+    own: dict[ControlProgram, dict[str, str]] = {
+        "kube-apiserver": {},
+        "kube-controller-manager": {"node-cidr-mask-size": str(bootstrap.networks.pods_of_node)},
+        "kube-scheduler": {},
+        "etcd": {"quota-backend-bytes": str(ETCD_QUOTA_BYTES)},
+    }
+    return {program: {**given, **engine.arguments.get(program, {})} for program, given in own.items()}
 
 
 def kubelet_configuration(engine: Kubeadm) -> Document:

@@ -13,6 +13,7 @@ from typing import Any
 
 from profiles.bootstrap.inventory import Networks
 from workflows.bootstrap.host_file import HELPERS, SETTINGS, UNITS, HostFile
+from workflows.model.manifest import Json, items, part
 
 CONFLIST = "/etc/cni/net.d/10-primus-flows.conflist"
 ROUTES = f"{SETTINGS}/pod-routes"
@@ -82,6 +83,25 @@ class NodeRange:
     """Of the node."""
     range: str
     """Network of its pods, e.g. 10.244.2.0/24; "": the control plane has given it none yet."""
+
+
+def node_ranges(nodes: Iterable[Json]) -> list[NodeRange]:
+    """Which pods each node has, from the objects of nodes."""
+    return [
+        NodeRange(
+            str(part(node, "metadata").get("name", "")),
+            next(
+                (
+                    str(one.get("address"))
+                    for one in items(node, "status", "addresses")
+                    if one.get("type") == "InternalIP"
+                ),
+                "",
+            ),
+            str(part(node, "spec").get("podCIDR", "")),
+        )
+        for node in nodes
+    ]
 
 
 def host_files(networks: Networks) -> list[HostFile]:

@@ -28,6 +28,8 @@ class Stage(StrEnum):
     """An API server and a member of etcd live there, behind the endpoint."""
     WORKERS = "workers"
     """It is a Ready node of the right version."""
+    CONFIGURATION = "configuration"
+    """What stands runs with the settings that are wanted: kubelet, kube-proxy, control plane, certificates."""
     NETWORK = "network"
     """Pods of the node reach those of all others."""
     COMPONENTS = "components"
@@ -59,6 +61,8 @@ class Step:
     """Ids of steps that must hold before it is begun."""
     alone: bool = False
     """No other step is carried out beside it."""
+    turn: int = 0
+    """Steps of one stage with a later turn wait until all of an earlier one hold. 0: it has none and waits for none."""
     group: str = ""
     """Steps of one group are carried out by one act, whatever their stages are; "": each stage by an act of its own."""
 

@@ -6,6 +6,7 @@ can act on a terminal.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -240,6 +241,27 @@ class HostImage:
 
 
 @dataclass(frozen=True)
+class ProgramConfiguration:
+    """A configuration as a program of the host reads it."""
+
+    text: tuple[str, ...]
+    """The file in base64, cut into pieces; none: there is no such file."""
+    file_age_seconds: float
+    """Since it was written."""
+    process_age_seconds: float | None
+    """Since the program was begun; None: it does not run."""
+
+    @property
+    def content(self) -> str:
+        """The file; "": there is none.
+
+        Raises:
+            ValueError: what was told is no file.
+        """
+        return base64.b64decode("".join(self.text), validate=True).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
 class FetchedFile:
     """A file of the mirror, as the host got it."""
 
@@ -298,6 +320,8 @@ class HostFacts:
     """Of the machine itself: bios, board, product."""
     images: tuple[HostImage, ...] | Unread = _UNTOLD
     """Of containerd, where they were asked for."""
+    container_runtime: str | Unread = _UNTOLD
+    """`ok`, or why containerd does not serve kubelet; where it was asked for."""
     registry: str | Unread = _UNTOLD
     """`ok`, `asks for credentials`, or why it is no registry."""
     names: Mapping[str, tuple[str, ...] | Unread] = field(default_factory=dict[str, "tuple[str, ...] | Unread"])
@@ -310,6 +334,14 @@ class HostFacts:
     """Unit that was asked for -> state."""
     versions: Mapping[str, str | Unread] = field(default_factory=dict[str, "str | Unread"])
     """kubelet, kubeadm, containerd, runc -> version without a leading v; "": it is not there."""
+    configurations: Mapping[str, ProgramConfiguration | Unread] = field(
+        default_factory=dict[str, "ProgramConfiguration | Unread"]
+    )
+    """kubelet and kube-proxy -> what they run with; where it was asked for."""
+    processes: Mapping[str, tuple[tuple[str, ...], ...] | Unread] = field(
+        default_factory=dict[str, "tuple[tuple[str, ...], ...] | Unread"]
+    )
+    """Program of the control plane -> arguments of each process of it; where it was asked for."""
     fetched: Mapping[str, FetchedFile | Unread] = field(default_factory=dict[str, "FetchedFile | Unread"])
     """URL that was asked for -> what came."""
 
@@ -320,6 +352,8 @@ KINDS: Mapping[str, tuple[str, Any]] = {
     "sysctl": ("sysctls", str),
     "unit": ("units", UnitState),
     "version": ("versions", str),
+    "configuration": ("configurations", ProgramConfiguration),
+    "processes": ("processes", tuple[tuple[str, ...], ...]),
     "fetch": ("fetched", FetchedFile),
 }
 """Before the colon of an item's name -> field, and what a value of it is."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from flows.decisions.text import first_names
 from profiles.bootstrap.engines import Kubespray, minor_of
 from profiles.bootstrap.inventory import Bootstrap
+from workflows.bootstrap.leaving import SNAPSHOTS
 from workflows.model.bootstrap import Stage, Step
 
 SHOWN = 6
@@ -114,14 +115,25 @@ def upgrade_steps(bootstrap: Bootstrap, version: str) -> tuple[Step, ...]:
     return steps
 
 
+def way_back(running: Iterable[str], wanted: str) -> str:
+    """What an upgrade by our plays can never take back, and what there is instead."""
+    found = sorted({version.lstrip("v") for version in running if version}, key=_parts)
+    since = f"from {found[0]} to {wanted}" if found else f"to {wanted}"
+    never = "there is no way back: Kubernetes goes back neither with its programs nor with what it wrote to etcd"
+    kept = (
+        f"etcd is kept in {SNAPSHOTS} before each control plane changes; whoever restores that loses all later writes"
+    )
+    return f"{since} {never}; {kept}"
+
+
 def _in_turn(stage: Stage, groups: Iterable[Sequence[str]], wanted: str, what: str) -> tuple[Step, ...]:
     """Steps of which each group waits for all before it."""
-    steps: list[Step] = []
     fingerprint = hashlib.sha256(wanted.encode()).hexdigest()[:16]
-    for group in groups:
-        before = tuple(step.id for step in steps)
-        steps += [Step(stage, name, fingerprint, f"{name} {what}", before) for name in group]
-    return tuple(steps)
+    return tuple(
+        Step(stage, name, fingerprint, f"{name} {what}", turn=turn)
+        for turn, group in enumerate(groups, 1)
+        for name in group
+    )
 
 
 def _parts(version: str) -> tuple[int, ...]:

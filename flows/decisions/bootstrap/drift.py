@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 from flows.decisions.bootstrap.adopted import untold
 from flows.decisions.bootstrap.components import component_differences
+from flows.decisions.bootstrap.configuration import cluster_differences, host_parts, unchangeable
 from flows.decisions.bootstrap.judge import Wanted, checks_of, version_proof
 from flows.decisions.bootstrap.plans import section
 from profiles.bootstrap.engines import Adopt, Kubespray
 from profiles.bootstrap.inventory import NodeTuning
+from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap import kubeadm_documents
 from workflows.bootstrap.building import BuildingSight
+from workflows.bootstrap.component_configuration import FieldDifference
+from workflows.bootstrap.control_sight import ControlSight
 from workflows.bootstrap.host_state import HostState, host_state
 from workflows.model.host_facts import HostFacts, TuningFacts, Unread
 from workflows.model.manifest import Json, items, part
@@ -79,9 +83,37 @@ def drift_of(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> tup
             found += _sysctl_differences(name, section(wanted).tuning.sysctls, facts)
             found += _unit_differences(name, (KUBELET,), facts)
             found += tuning_differences(name, section(wanted).tuning, facts.tuning)
+    found += _setting_differences(wanted, seen, hosts)
     found += _among_hosts(wanted, seen, hosts)
     found += node_differences(wanted, seen, hosts)
     return (*found, *_component_differences(wanted, seen))
+
+
+def _setting_differences(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> list[Difference]:
+    """Settings that the cluster keeps, those that nodes run with, and fields that can never be changed."""
+    best = seen.cluster.best
+    if wanted.release is None or best is None:  # nothing of it is ours, or nodes are told as unknown
+        return []
+    cluster, unread = wanted.cluster, list[str]()
+    never = unchangeable(cluster, seen.cluster)
+    found = [_of("cluster", one) for one in (*never, *cluster_differences(cluster, best, unread))]
+    found += [_unknown("cluster", "settings", why) for why in unread]
+    for name in hosts:
+        facts = seen.facts.get(name)
+        if isinstance(facts, HostFacts):
+            found += _settings_of(cluster, name, facts, seen.cluster)
+    return found
+
+
+def _settings_of(cluster: ClusterProfile, name: str, facts: HostFacts, sight: ControlSight) -> Iterable[Difference]:
+    unread = list[str]()
+    for why in host_parts(cluster, name, facts, sight, unread).values():
+        yield from (_of(name, one) for one in why)
+    yield from (_unknown(name, "settings", why) for why in unread)
+
+
+def _of(subject: str, one: FieldDifference) -> Difference:
+    return Difference(subject, one.what, one.wanted, one.found)
 
 
 def _component_differences(wanted: Wanted, seen: BuildingSight) -> list[Difference]:
@@ -103,6 +135,10 @@ def host_differences(name: str, state: HostState, facts: HostFacts) -> list[Diff
         elif told != digest:
             found.append(Difference(name, f"file {path}", _short(digest), _short(told) or MISSING))
     found += _sysctl_differences(name, state.sysctls, facts)
+    if isinstance(facts.container_runtime, Unread):
+        found.append(_unknown(name, "containerd", facts.container_runtime.why))
+    elif facts.container_runtime != "ok":
+        found.append(Difference(name, "containerd", "ok", facts.container_runtime))
     units = _unit_differences(name, (*state.units, KUBELET), facts)
     return [*found, *units, *_image_differences(name, state, facts)]
 

@@ -73,7 +73,13 @@ def next_steps(
     open_steps = [step for step in plan if not holds(proofs, step.id)]
     if not open_steps:
         return Proven()
-    ready = [step for step in open_steps if all(holds(proofs, before) for before in step.after)]
+    turns = turns_now(open_steps)
+    ready = [
+        step
+        for step in open_steps
+        if step.turn in (0, turns.get(step.stage))
+        if all(holds(proofs, before) for before in step.after)
+    ]
     able = [step for step in ready if may_be_tried(step, proofs, records, since)]
     if able and able[0].stage is Stage.COMPONENTS:
         return CarryOutSteps(with_followers(able, open_steps, proofs))
@@ -83,6 +89,15 @@ def next_steps(
     unknown = {name: proof.why for name, proof in tried.items() if proof.word is VerdictWord.UNKNOWN}
     failed = {name: proof.why for name, proof in tried.items() if name not in unknown}
     return Halt(failed, unknown, tuple(step.id for step in open_steps if step.id not in tried))
+
+
+def turns_now(open_steps: Iterable[Step]) -> dict[Stage, int]:
+    """Whose turn it is in each stage: the earliest one of which anything does not hold."""
+    found: dict[Stage, int] = {}
+    for step in open_steps:
+        if step.turn:
+            found[step.stage] = min(step.turn, found.get(step.stage, step.turn))
+    return found
 
 
 def holds(proofs: StepProofs, name: str) -> bool:

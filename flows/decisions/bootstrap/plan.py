@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from flows.decisions.bootstrap.configuration import cluster_fingerprint, host_fingerprint
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from workflows.bootstrap import kubeadm_documents
 from workflows.bootstrap.host_state import HostState, fingerprint, host_state, sections
-from workflows.model.bootstrap import Stage, Step
+from workflows.model.bootstrap import CLUSTER, Stage, Step
 
 
 def steps_of(cluster: ClusterProfile, release: ReleaseProfile, authority: str = "") -> tuple[Step, ...]:
@@ -37,13 +38,14 @@ def steps_of(cluster: ClusterProfile, release: ReleaseProfile, authority: str = 
     for before, name in zip(("", *planes), planes, strict=False):
         after = (f"{Stage.HOSTS}/{name}", *([f"{Stage.CONTROL_PLANE}/{before}"] if before else []))
         first = "begins the cluster" if not before else "joins the control plane"
-        wanted = fingerprint([_node(cluster, release, name), kubeadm_documents.cluster_configuration(cluster, "")])
+        wanted = fingerprint(_node(cluster, release, name))
         steps.append(Step(Stage.CONTROL_PLANE, name, wanted, f"{first} with {_version(release)}", after, alone=True))
+    steps.append(_settings(cluster, planes[0]))
     for name in workers:
         after = (f"{Stage.HOSTS}/{name}", f"{Stage.CONTROL_PLANE}/{planes[0]}")
         wanted = fingerprint(_node(cluster, release, name))
         steps.append(Step(Stage.WORKERS, name, wanted, f"joins as a worker with {_version(release)}", after))
-    steps += _network(cluster)
+    steps += [*_running(cluster), *network_steps(cluster)]
     return tuple(steps)
 
 
@@ -56,8 +58,29 @@ def _host(name: str, state: HostState, wanted: str) -> Step:
     return Step(Stage.HOSTS, name, wanted, what, (f"{Stage.PRECHECKS}/{name}",))
 
 
-def _network(cluster: ClusterProfile) -> list[Step]:
-    """All hosts know all others: one more host is another step for each."""
+def _settings(cluster: ClusterProfile, first: str) -> Step:
+    after = (f"{Stage.CONTROL_PLANE}/{first}",)
+    what = "keeps the settings of kubelet, kube-proxy and control plane"
+    return Step(Stage.CONFIGURATION, CLUSTER, cluster_fingerprint(cluster), what, after)
+
+
+def _running(cluster: ClusterProfile) -> list[Step]:
+    """Each node runs with the settings that the cluster keeps."""
+    bootstrap, _ = sections(cluster)
+    planes, workers = bootstrap.control_planes, bootstrap.workers
+    # All that only work run with the same ones.
+    prints = {name: host_fingerprint(cluster, name) for name in (*planes, *workers[:1])}
+    steps: list[Step] = []
+    for name, host in bootstrap.hosts.items():
+        node = Stage.CONTROL_PLANE if host.controls else Stage.WORKERS
+        wanted = prints[name if host.controls else workers[0]]
+        after = (f"{Stage.CONFIGURATION}/{CLUSTER}", f"{node}/{name}")
+        steps.append(Step(Stage.CONFIGURATION, name, wanted, "runs with the settings that the cluster keeps", after))
+    return steps
+
+
+def network_steps(cluster: ClusterProfile) -> list[Step]:
+    """All hosts know all others: one more host, or one less, is another step for each."""
     bootstrap, engine = sections(cluster)
     if engine.network == "none":
         return []

@@ -13,9 +13,9 @@ from flows.decisions.bootstrap.changes import leave_steps, upgrade_steps
 from flows.decisions.bootstrap.components import before_admission, component_steps
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.kubespray import behind_validation, kubespray_steps
-from flows.decisions.bootstrap.plan import steps_of
+from flows.decisions.bootstrap.plan import network_steps, steps_of
 from flows.decisions.text import first_names
-from profiles.bootstrap.engines import Adopt, Kubespray
+from profiles.bootstrap.engines import Adopt, Kubeadm, Kubespray
 from profiles.bootstrap.inventory import Bootstrap
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import BootstrapRequest
@@ -50,7 +50,7 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
         case "build" | "check" | "join":
             return trimmed(_building(wanted, request, records))
         case "leave":
-            return _changing(bootstrap, leave_steps(bootstrap, request.hosts, request.dead))
+            return _leaving(wanted, request, records)
         case "upgrade":
             concerned = set(subjects_of(wanted, request, records))
             steps = [step for step in upgrade_steps(bootstrap, request.version) if step.subject in concerned]
@@ -107,7 +107,8 @@ def refuse_unknown(bootstrap: Bootstrap, names: Sequence[str]) -> None:
 def subjects_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[str, ...]:
     """Hosts that the request concerns, in the order of the inventory.
 
-    A host that left stays out until it is asked to join. Who joins concerns itself and those that were begun before.
+    A host that left stays out until it is asked to join. Who joins concerns itself and those that were begun before;
+    who leaves, all that stay.
     """
     hosts = section(wanted).hosts
     gone = {record.subject for record in records.values() if has_left(record, records)}
@@ -115,8 +116,8 @@ def subjects_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str,
     match request.verb:
         case "join":
             chosen = [name for name in hosts if name in request.hosts or (name in begun and name not in gone)]
-        case "leave":
-            chosen = [name for name in hosts if name in request.hosts]
+        case "leave":  # those who stay have routes to who leaves
+            chosen = [name for name in hosts if name not in gone or name in request.hosts]
         case _:
             chosen = [name for name in hosts if name not in gone and (not request.hosts or name in request.hosts)]
     return tuple(name for name in chosen if name not in request.without)
@@ -132,6 +133,18 @@ def has_left(record: StepRecord, records: Mapping[str, StepRecord]) -> bool:
 
 BEGINS = (Stage.CONTROL_PLANE, Stage.WORKERS)
 """Stages that make a host a node."""
+
+
+def _leaving(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> tuple[Step, ...]:
+    """Hosts leave, and those that stay forget their routes to them."""
+    bootstrap = section(wanted)
+    steps = leave_steps(bootstrap, request.hosts, request.dead)
+    if not isinstance(bootstrap.engine, Kubeadm):
+        return _changing(bootstrap, steps)
+    after = tuple(step.id for step in steps)
+    staying = set(subjects_of(wanted, request, records)) - set(request.hosts)
+    network = [replace(step, after=after) for step in network_steps(wanted.cluster) if step.subject in staying]
+    return (*steps, *network)
 
 
 def _changing(bootstrap: Bootstrap, steps: tuple[Step, ...]) -> tuple[Step, ...]:

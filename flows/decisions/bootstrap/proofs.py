@@ -6,17 +6,19 @@ What could not be seen is unknown, never held. A fault that was seen is told alt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
+from flows.decisions.bootstrap.configuration import cluster_configuration_proof, host_configuration_proof
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
-from workflows.bootstrap import kubeadm_documents, pod_network
+from workflows.bootstrap import kubeadm_documents, leaving, pod_network
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
 from workflows.bootstrap.host_file import PENDING
 from workflows.bootstrap.host_state import HostState, host_state, inventory_of, sections
-from workflows.bootstrap.pod_network import NodeRange
+from workflows.bootstrap.pod_network import node_ranges
 from workflows.labels import STARTUP_TAINT
-from workflows.model.bootstrap import Stage, Step, StepProof
+from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof
 from workflows.model.host_facts import HostFacts, Unread
 from workflows.model.manifest import Json, items, part
 
@@ -37,7 +39,7 @@ def kubeadm_proofs(
     sight: ControlSight,
     authority: str = "",
 ) -> dict[str, StepProof]:
-    """The proof of each step of the stages hosts, control-plane, workers and network, by its id.
+    """The proof of each step of the stages hosts, control-plane, workers, configuration and network, by its id.
 
     Args:
         steps: of a plan; those of other stages are left out.
@@ -49,7 +51,7 @@ def kubeadm_proofs(
     """
     found: dict[str, StepProof] = {}
     images = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in release.images}
-    without_network = sections(cluster)[1].network == "none"
+    bare = sections(cluster)[1].network == "none"
     for step in steps:
         own = facts.get(step.subject, Unread(UNREACHED))
         match step.stage:
@@ -58,9 +60,11 @@ def kubeadm_proofs(
             case Stage.CONTROL_PLANE:
                 found[step.id] = control_plane_proof(cluster, release.version, step.subject, sight, images)
             case Stage.WORKERS:
-                found[step.id] = node_proof(
-                    cluster, release.version, step.subject, sight, without_network=without_network
-                )
+                found[step.id] = node_proof(cluster, release.version, step.subject, sight, without_network=bare)
+            case Stage.CONFIGURATION if step.subject == CLUSTER:
+                found[step.id] = cluster_configuration_proof(cluster, sight)
+            case Stage.CONFIGURATION:
+                found[step.id] = settings_proof(cluster, step.subject, own, sight, release.version, images)
             case Stage.NETWORK:
                 found[step.id] = network_proof(cluster, step.subject, own, sight)
             case _:
@@ -72,7 +76,7 @@ def questions(cluster: ClusterProfile, release: ReleaseProfile, name: str) -> di
     """What a host must be asked for these proofs: `files`, `sysctls` and `units`; its images too."""
     state = host_state(cluster, release, name)
     return {
-        "files": (*state.digests, PENDING, pod_network.CONFLIST, pod_network.ROUTES),
+        "files": (*state.digests, PENDING, leaving.MARK, pod_network.CONFLIST, pod_network.ROUTES),
         "sysctls": tuple(key.lstrip("-") for key in state.sysctls),
         "units": (*state.units, "kubelet.service", pod_network.TIMER),
     }
@@ -96,6 +100,7 @@ def host_proof(state: HostState, facts: HostFacts | Unread, release: ReleaseProf
     if _differs(facts.files.get(PENDING, Unread()), "", unread):
         wrong.append(f"units were not begun anew for what {PENDING} names")
     wrong += _units(state.units, facts, unread)
+    wrong += _runtime(facts, unread)
     for key, value in state.sysctls.items():
         name = key.lstrip("-")
         told = facts.sysctls.get(name, Unread())
@@ -152,6 +157,30 @@ def node_proof(
     return _judged(wrong, unread, f"ready, Kubernetes {version}")
 
 
+def settings_proof(
+    cluster: ClusterProfile,
+    name: str,
+    facts: HostFacts | Unread,
+    sight: ControlSight,
+    version: str,
+    images: Mapping[str, str],
+) -> StepProof:
+    """Whether a node runs with the settings that are wanted and bears them.
+
+    That it holds as a node is another step's, which mends it: here it is only not known yet whether it bears them.
+    """
+    proof = host_configuration_proof(cluster, name, facts, sight)
+    if proof.word is not VerdictWord.PASS:
+        return proof
+    if sections(cluster)[0].hosts[name].controls:
+        node = control_plane_proof(cluster, version, name, sight, images)
+    else:
+        node = node_proof(cluster, version, name, sight, without_network=sections(cluster)[1].network == "none")
+    if node.word is VerdictWord.PASS:
+        return proof
+    return StepProof(VerdictWord.UNKNOWN, f"{proof.why}, and whether it bears them is not seen: {node.why}")
+
+
 def network_proof(cluster: ClusterProfile, name: str, facts: HostFacts | Unread, sight: ControlSight) -> StepProof:
     """Whether the node has its range and the routes to all others, kept, and is ready and will be after a reboot.
 
@@ -180,30 +209,23 @@ def network_proof(cluster: ClusterProfile, name: str, facts: HostFacts | Unread,
     if isinstance(facts.routes, Unread):
         unread.append(f"routes: {facts.routes.why}")
     else:
-        there = {(route.network, route.gateway) for route in facts.routes}
-        lacking = [one for one in ranges if one.node != name and one.range and (one.range, one.address) not in there]
-        wrong += [f"no route to the pods of {_named([one.node for one in lacking])}"] if lacking else []
+        there = {(route.network, route.gateway) for route in facts.routes if route.gateway}
+        others = {(one.range, one.address): one.node for one in ranges if one.node != name and one.range}
+        lacking = [node for way, node in others.items() if way not in there]
+        wrong += [f"no route to the pods of {_named(lacking)}"] if lacking else []
+        pods = ip_network(sections(cluster)[0].networks.pods)
+        stale = [f"{net} via {gateway}" for net, gateway in sorted(there - set(others)) if _lies_in(net, pods)]
+        wrong += [f"a route to pods of no node: {_named(stale)}"] if stale else []
     wrong += _ready(nodes[name], False)
     return _judged(wrong, unread, f"routes to {len(ranges) - 1} other nodes")
 
 
-def node_ranges(nodes: Iterable[Json]) -> list[NodeRange]:
-    """Which pods each node has, from the objects of nodes."""
-    return [
-        NodeRange(
-            str(part(node, "metadata").get("name", "")),
-            next(
-                (
-                    str(one.get("address"))
-                    for one in items(node, "status", "addresses")
-                    if one.get("type") == "InternalIP"
-                ),
-                "",
-            ),
-            str(part(node, "spec").get("podCIDR", "")),
-        )
-        for node in nodes
-    ]
+def _lies_in(network: str, pods: IPv4Network | IPv6Network) -> bool:
+    try:
+        found = ip_network(network)
+    except ValueError:
+        return False
+    return isinstance(found, IPv4Network) and isinstance(pods, IPv4Network) and found.subnet_of(pods)
 
 
 def _judged(wrong: list[str], unread: list[str], well: str) -> StepProof:
@@ -230,6 +252,14 @@ def _units(names: Iterable[str], facts: HostFacts, unread: list[str]) -> list[st
         elif told.enabled != "enabled":
             wrong.append(f"{name} is not begun at boot: {told.enabled or 'no file'}")
     return wrong
+
+
+def _runtime(facts: HostFacts, unread: list[str]) -> list[str]:
+    told = facts.container_runtime
+    if isinstance(told, Unread):
+        unread.append(f"containerd: {told.why}")
+        return []
+    return [] if told == "ok" else [f"containerd: {told}"]
 
 
 def _images(state: HostState, facts: HostFacts, unread: list[str]) -> list[str]:

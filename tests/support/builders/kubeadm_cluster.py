@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
+from flows.decisions.bootstrap.configuration import CONTROL_PROGRAMS
 from flows.decisions.bootstrap.proofs import STATIC_PODS, questions
+from profiles.bootstrap.arguments import KUBEADM_DEFAULTS, KUBEADM_OWN, ControlProgram
+from profiles.bootstrap.engines import Kubeadm
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
-from workflows.bootstrap import kubeadm_documents, pod_network
+from workflows.bootstrap import component_configuration as components
+from workflows.bootstrap import kubeadm_documents, leaving, pod_network
 from workflows.bootstrap.control_sight import ControlSight, Member, PlaneSight
 from workflows.bootstrap.host_file import PENDING
 from workflows.bootstrap.host_state import host_state, inventory_of, sections
 from workflows.bootstrap.pod_network import NodeRange
 from workflows.labels import STARTUP_TAINT
-from workflows.model.host_facts import HostFacts, HostImage, HostRoute, UnitState
+from workflows.model.host_facts import HostFacts, HostImage, HostRoute, ProgramConfiguration, UnitState
 
 HOSTS: Mapping[str, Mapping[str, Any]] = {
     "c1": {"address": "192.0.2.11", "role": "control-plane", "rack": "r1"},
@@ -24,6 +31,10 @@ HOSTS: Mapping[str, Mapping[str, Any]] = {
     "w1": {"address": "192.0.2.21", "rack": "r4", "block": "b1", "labels": {"site/row": "7"}},
     "w2": {"address": "192.0.2.22", "rack": "r2", "taints": ["team=a:NoSchedule"]},
 }
+
+
+RUNNING = ("configurations", "processes", "container_runtime")
+"""Facts of what programs of Kubernetes run with."""
 
 
 def kubeadm_cluster(**bootstrap: object) -> ClusterProfile:
@@ -93,7 +104,13 @@ def facts_of(cluster: ClusterProfile, made: ReleaseProfile, name: str) -> HostFa
         **{file.path: file.sha256 for file in pod_network.node_files(bootstrap.networks, known, name)},
     }
     return HostFacts(
-        files=files,
+        files={**files, leaving.MARK: "f" * 64},
+        container_runtime="ok",
+        configurations={
+            "kubelet": program_configuration(components.wanted_kubelet_on_host(cluster)),
+            "kube-proxy": program_configuration(components.wanted_kube_proxy(cluster)),
+        },
+        processes={program: (command_line(cluster, program),) for program in CONTROL_PROGRAMS},
         sysctls={key.lstrip("-"): value for key, value in state.sysctls.items()},
         units={
             unit: UnitState("loaded", "active", "running", "enabled")
@@ -103,6 +120,34 @@ def facts_of(cluster: ClusterProfile, made: ReleaseProfile, name: str) -> HostFa
         images=tuple(HostImage(image, "sha256:1") for image in state.images),
         routes=tuple(HostRoute(one.range, "eth0", one.address) for one in known if one.node != name),
     )
+
+
+def program_configuration(
+    document: Mapping[str, Any], file_age: float = 500.0, process_age: float | None = 400.0
+) -> ProgramConfiguration:
+    """As a host tells it, with what Go writes beside."""
+    text = yaml.safe_dump({**document, "syncFrequency": "0s", "logging": {"verbosity": 0}})
+    return ProgramConfiguration((base64.b64encode(text.encode()).decode(),), file_age, process_age)
+
+
+def command_line(cluster: ClusterProfile, program: ControlProgram) -> tuple[str, ...]:
+    """Arguments with which kubeadm runs a program of the control plane."""
+    given = {
+        **dict.fromkeys(sorted(KUBEADM_OWN[program]), "own"),
+        **KUBEADM_DEFAULTS[program],
+        **kubeadm_documents.control_arguments(cluster)[program],
+    }
+    return tuple(f"--{name}={value}" for name, value in given.items())
+
+
+def kept_settings(cluster: ClusterProfile, version: str = "1.36.3") -> dict[str, Any]:
+    """What the cluster keeps, as kubeadm writes it."""
+    zeros = {"syncFrequency": "0s", "logging": {"verbosity": 0}}
+    return {
+        "cluster": {**components.wanted_cluster(cluster), "kubernetesVersion": f"v{version}", "proxy": {}},
+        "kubelet": {**components.wanted_kubelet(cluster), "containerRuntimeEndpoint": "", **zeros},
+        "kube-proxy": {**components.wanted_kube_proxy(cluster), **zeros},
+    }
 
 
 def node_object(cluster: ClusterProfile, made: ReleaseProfile, own: NodeRange) -> dict[str, Any]:
@@ -140,4 +185,7 @@ def sight_of(cluster: ClusterProfile, made: ReleaseProfile) -> ControlSight:
         "members": members,
         "dns": ("CriticalAddonsOnly", STARTUP_TAINT),
     }
+    if isinstance(inventory_of(cluster).engine, Kubeadm):
+        names = kubeadm_documents.cluster_configuration(cluster, "")["apiServer"]["certSANs"]
+        told |= {"settings": kept_settings(cluster, made.version), "names": tuple(names)}
     return ControlSight({plane: PlaneSight(plane, True, "", "", f"v{made.version}", **told) for plane in planes})

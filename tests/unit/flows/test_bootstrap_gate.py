@@ -28,7 +28,7 @@ from tasks.ledger.ledger import Ledger
 from tasks.settings import Settings
 from tests.support.builders import host_sights
 from tests.support.builders.components import chosen_of
-from tests.support.builders.kubeadm_cluster import HOSTS, facts_of, kubeadm_cluster, release, sight_of
+from tests.support.builders.kubeadm_cluster import HOSTS, RUNNING, facts_of, kubeadm_cluster, release, sight_of
 from tests.support.builders.why_sights import RUN
 from workflows import labels
 from workflows.bootstrap.control_sight import ControlSight
@@ -68,7 +68,8 @@ class MadeHosts:
         seen, found = host_sights.sight_of(self.profile, pairs=deep), dict[str, Any]()
         for name in hosts:
             own, sound = facts_of(self.profile, release(), name), seen.hosts[name].facts
-            parts = {part: getattr(own, part) for part in ("files", "sysctls", "units", "versions", "images", "routes")}
+            told = ("files", "sysctls", "units", "versions", "images", "routes", *RUNNING)
+            parts = {part: getattr(own, part) for part in told}
             found[name] = replace(seen.hosts[name], facts=replace(sound, **parts))
         return replace(seen, hosts=found)
 

@@ -21,12 +21,12 @@ import sys
 import time
 from typing import Any, BinaryIO, Dict, List
 
-from workflows.programs.hosts import cluster, devices, disks, network, system
+from workflows.programs.hosts import cluster, devices, disks, network, running, system
 from workflows.programs.hosts.items import item_of, side_by_side
 from workflows.programs.hosts.options import Options, from_json
 from workflows.programs.hosts.reach import listen, reach
 
-GROUPS = (system, network, disks, cluster, devices)
+GROUPS = (system, network, disks, cluster, running, devices)
 
 
 def facts(asked: Options) -> Dict[str, Any]:

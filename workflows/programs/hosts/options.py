@@ -31,6 +31,8 @@ class Options:
     """Certificates in PEM that vouch for both, beside the host's own; "": none."""
     images: bool = False
     """Whether containerd's images are told."""
+    running: bool = False
+    """Whether it is told what the programs of Kubernetes run with."""
     root: str = "/"
     """Where the host's files are read; another one than / only in trials."""
     seconds: float = 20.0

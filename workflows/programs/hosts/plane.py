@@ -31,6 +31,12 @@ DIGEST_BYTES = 32
 """etcd ends a snapshot with the SHA-256 of what precedes."""
 VERSION = re.compile(r"kubernetesVersion: (v[0-9.]+)")
 CONTROL_PODS = "/api/v1/namespaces/kube-system/pods?labelSelector=tier%3Dcontrol-plane"
+SETTINGS = {
+    "cluster": ("kubeadm-config", "ClusterConfiguration"),
+    "kubelet": ("kubelet-config", "kubelet"),
+    "kube-proxy": ("kube-proxy", "config.conf"),
+}
+"""What the cluster keeps of kubeadm's configuration: in which object, under which key."""
 DNS = "/apis/apps/v1/namespaces/kube-system/deployments?fieldSelector=metadata.name%3Dcoredns"
 """As a list: that there is none is an answer, too."""
 OUR_NOTES = "primus-flows.io/"
@@ -188,7 +194,8 @@ def look(endpoint: str, own: str) -> Dict[str, Any]:
     def asked(path: str) -> Any:
         return _or_none(lambda: json.loads(get(own, context, path)))
 
-    version = VERSION.search(str(asked("/api/v1/namespaces/kube-system/configmaps/kubeadm-config")))
+    settings = _settings(asked)
+    version = VERSION.search((settings or {}).get("cluster", ""))
     every, pods = asked("/api/v1/nodes"), asked(CONTROL_PODS)
     told: Dict[str, Any] = {
         "there": True,
@@ -199,10 +206,32 @@ def look(endpoint: str, own: str) -> Dict[str, Any]:
         "pods": None if pods is None else [_slim(one) for one in pods["items"]],
         "members": _or_none(members),
         "dns": _tolerated(asked(DNS)),
+        "settings": settings,
+        "names": _or_none(lambda: _certified(own, context)),
     }
     with contextlib.suppress(OSError):
         told["snapshots"] = sorted(name for name in os.listdir(SNAPSHOTS) if name.endswith(".db"))
     return told
+
+
+def _settings(asked: Callable[[str], Any]) -> Optional[Dict[str, str]]:
+    """Text of each configuration, "" where there is none; None where they could not be asked for."""
+    told: Dict[str, str] = {}
+    for name, (kept, key) in SETTINGS.items():
+        found = asked(f"/api/v1/namespaces/kube-system/configmaps?fieldSelector=metadata.name%3D{kept}")
+        if found is None:
+            return None
+        told[name] = "".join(one.get("data", {}).get(key, "") for one in found["items"])
+    return told
+
+
+def _certified(where: str, context: ssl.SSLContext) -> List[str]:
+    """Names and addresses in the certificate that an API server shows."""
+    connection = http.client.HTTPSConnection(where, timeout=SECONDS, context=context)
+    with contextlib.closing(connection):
+        connection.connect()
+        shown: Any = connection.sock.getpeercert() or {}
+        return sorted(str(value) for _, value in shown.get("subjectAltName", ()))
 
 
 def _tolerated(found: Optional[Dict[str, Any]]) -> Optional[List[str]]:

@@ -154,7 +154,8 @@ def test_components_that_stand_before_admission_are_other_ones_than_those_that_d
 def test_without_components_there_is_no_gate_and_that_is_told() -> None:
     steps = plan(wanted(install_components=False))
     assert {step.stage for step in steps} <= {Stage.PRECHECKS, Stage.HOSTS, Stage.CONTROL_PLANE, Stage.WORKERS} | {
-        Stage.NETWORK
+        Stage.CONFIGURATION,
+        Stage.NETWORK,
     }
     nodes = {"n1": node("startup"), "n2": node()}
     [note] = waiting_note("./made.yaml", steps, nodes)
@@ -188,7 +189,7 @@ def test_who_joins_is_admitted_too_where_argo_serves(records: dict[str, StepReco
     gates = [step for step in steps if step.stage is Stage.ADMISSION]
     assert [gate.id for gate in gates] == (["admission/w1"] if can else [])
     for gate in gates:
-        assert set(gate.after) == {"hosts/w1", "workers/w1", "network/w1"}
+        assert set(gate.after) == {"hosts/w1", "workers/w1", "configuration/w1", "network/w1"}
 
 
 def test_a_control_plane_without_work_that_joins_has_no_gate() -> None:

@@ -12,11 +12,14 @@ from flows.decisions.bootstrap.changes import (
     leave_steps,
     quorum_of,
     upgrade_steps,
+    way_back,
     why_not_leave,
     why_not_upgrade,
 )
+from flows.decisions.bootstrap.next_move import turns_now
 from profiles.bootstrap.inventory import Bootstrap
 from tests.support.cases.rows import rows
+from workflows.model.bootstrap import Stage
 
 
 def a_bootstrap(workers: int = 4, racks: int = 2, planes: int = 3, share: float = 0.5) -> Bootstrap:
@@ -53,7 +56,8 @@ def test_an_upgrade_never_takes_two_control_planes_or_two_batches_at_once(
     assert [step.subject for step in steps[:planes]] == list(bootstrap.control_planes)
     proven: set[str] = set()
     while len(proven) < len(steps):
-        ready = [step for step in steps if step.id not in proven and set(step.after) <= proven]
+        now = turns_now([step for step in steps if step.id not in proven])
+        ready = [step for step in steps if step.id not in proven and step.turn == now[Stage.UPGRADE]]
         assert ready
         names = [step.subject for step in ready]
         controls = [name for name in names if bootstrap.hosts[name].controls]
@@ -84,13 +88,17 @@ def test_no_control_plane_leaves_where_etcd_would_lose_its_quorum(planes: int, d
 
 def test_workers_leave_before_control_planes_and_each_batch_waits() -> None:
     steps = leave_steps(a_bootstrap(), ["n3", "w0", "w1", "w2"], dead=False)
-    assert [step.subject for step in steps] == ["w0", "w2", "w1", "n3"]
-    assert steps[1].after == ()
-    assert steps[2].after == ("leave/w0", "leave/w2")
-    assert steps[3].after == ("leave/w0", "leave/w2", "leave/w1")
+    assert [(step.subject, step.turn) for step in steps] == [("w0", 1), ("w2", 1), ("w1", 2), ("n3", 3)]
 
 
 @rows("bootstrap/changes")
 def test_to_which_version_one_may_go(running: list[str], wanted: str, refused: str) -> None:
     said = why_not_upgrade(running, wanted)
     assert (refused in said) if refused else said == ""
+
+
+def test_what_cannot_be_taken_back_is_said_with_what_there_is_instead() -> None:
+    said = way_back(["v1.36.3", "1.35.10", ""], "1.36.4")
+    assert said.startswith("from 1.35.10 to 1.36.4 there is no way back")
+    assert "/var/lib/primus-flows/etcd-snapshots" in said
+    assert way_back([], "1.36.4").startswith("to 1.36.4 there is no way back")

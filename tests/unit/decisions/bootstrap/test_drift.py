@@ -15,7 +15,7 @@ from flows.decisions.bootstrap.judge import Wanted
 from profiles.loading.load import load_hardware
 from profiles.vocabulary import VerdictWord
 from tests.support.builders import host_sights
-from tests.support.builders.kubeadm_cluster import facts_of, kubeadm_cluster, release, sight_of
+from tests.support.builders.kubeadm_cluster import RUNNING, facts_of, kubeadm_cluster, release, sight_of
 from workflows.bootstrap.building import BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.model.host_facts import HostFacts, Memory, TuningFacts, Unread
@@ -33,7 +33,8 @@ def sound() -> BuildingSight:
     hosts = {}
     for name, seen in looked.hosts.items():
         own = facts_of(CLUSTER, RELEASE, name)
-        more = {key: getattr(own, key) for key in ("files", "sysctls", "units", "versions", "images")}
+        read = ("files", "sysctls", "units", "versions", "images", *RUNNING)
+        more = {key: getattr(own, key) for key in read}
         hosts[name] = replace(seen, facts=replace(seen.facts, gpus=(), nics=(), **more))
     return BuildingSight(1000.0, replace(looked, hosts=hosts), sight_of(CLUSTER, RELEASE))
 

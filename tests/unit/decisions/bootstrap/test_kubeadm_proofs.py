@@ -14,11 +14,11 @@ from flows.decisions.bootstrap.proofs import kubeadm_proofs, questions
 from profiles.vocabulary import VerdictWord
 from tests.support.builders.kubeadm_cluster import facts_of, kubeadm_cluster, release, sight_of
 from tests.support.cases.rows import rows
-from workflows.bootstrap import pod_network
+from workflows.bootstrap import leaving, pod_network
 from workflows.bootstrap.control_sight import ControlSight, Member, plane_sight
 from workflows.bootstrap.host_file import PENDING
 from workflows.model.bootstrap import Stage, StepProof
-from workflows.model.host_facts import HostFacts, Unread
+from workflows.model.host_facts import HostFacts, HostRoute, Unread
 
 CLUSTER, RELEASE = kubeadm_cluster(), release()
 HOSTS = tuple(CLUSTER.bootstrap.hosts) if CLUSTER.bootstrap else ()
@@ -43,7 +43,7 @@ def with_node(name: str, change: Callable[[dict[str, Any]], object]) -> ControlS
 
 def test_every_step_of_a_sound_cluster_holds() -> None:
     told = proofs()
-    assert len(told) == 5 + 3 + 2 + 5
+    assert len(told) == 5 + 3 + 2 + 1 + 5 + 5
     assert {name: proof.why for name, proof in told.items() if proof.word is not VerdictWord.PASS} == {}
 
 
@@ -85,8 +85,8 @@ def test_who_is_silent_is_unknown_and_never_holds() -> None:
 @pytest.mark.parametrize("field", ["files", "sysctls", "units"])
 def test_a_host_on_which_one_thing_differs_fails_by_its_name(field: str) -> None:
     for key in questions(CLUSTER, RELEASE, "c1")[field]:
-        if key in (pod_network.CONFLIST, pod_network.ROUTES, pod_network.TIMER, "kubelet.service"):
-            continue  # of the stage network; without one only a look for drift sees whether kubelet begins at boot
+        if key in (pod_network.CONFLIST, pod_network.ROUTES, pod_network.TIMER, "kubelet.service", leaving.MARK):
+            continue  # of other stages; without a network only a look for drift sees whether kubelet begins at boot
         facts = FACTS["c1"]
         told = getattr(facts, field)
         other: Any = replace(told[key], active="failed") if field == "units" else "7"
@@ -208,6 +208,26 @@ def test_a_network_lacks_a_route_or_a_file() -> None:
     assert (proof.word, "no route to the pods of c2" in proof.why) == (VerdictWord.FAIL, True)
     other = replace(FACTS["w1"], files={**FACTS["w1"].files, pod_network.CONFLIST: ""})
     assert pod_network.CONFLIST in proofs({**FACTS, "w1": other})["network/w1"].why
+
+
+def test_a_route_to_pods_of_a_node_that_left_does_not_hold() -> None:
+    routes = FACTS["w1"].routes
+    assert not isinstance(routes, Unread)
+    left = (HostRoute("10.244.9.0/24", "eth0", "192.0.2.29"), HostRoute("0.0.0.0/0", "eth0", "192.0.2.1"))
+    proof = proofs({**FACTS, "w1": replace(FACTS["w1"], routes=(*routes, *left))})["network/w1"]
+    assert (proof.word, proof.why) == (VerdictWord.FAIL, "a route to pods of no node: 10.244.9.0/24 via 192.0.2.29")
+
+
+@pytest.mark.parametrize(("told", "word"), [("its plug-in cri has failed", "fail"), (Unread("no ctr"), "unknown")])
+def test_a_container_runtime_that_does_not_serve_kubelet_does_not_hold(told: str | Unread, word: str) -> None:
+    proof = proofs({**FACTS, "w1": replace(FACTS["w1"], container_runtime=told)})["hosts/w1"]
+    assert (proof.word, "containerd: " in proof.why) == (word, True)
+
+
+def test_whether_a_node_that_does_not_hold_bears_its_settings_is_unknown() -> None:
+    sight = with_node("w2", lambda node: node["status"].update(conditions=[]))
+    assert proofs(sight=sight)["configuration/w2"].word is VerdictWord.UNKNOWN
+    assert proofs(sight=sight)["configuration/w1"].word is VerdictWord.PASS
 
 
 @pytest.mark.parametrize(

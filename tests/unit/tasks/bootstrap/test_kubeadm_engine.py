@@ -67,6 +67,7 @@ class Plays:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fail: tuple[str, ...] = ()) -> None:
         self.ran: list[tuple[str, dict[str, list[str]]]] = []
+        self.whole: list[Play] = []
         self.fail = fail
         monkeypatch.setattr(kubeadm, "run_play", self)
         monkeypatch.setattr(kubeadm, "look", self.look)
@@ -78,6 +79,7 @@ class Plays:
     def __call__(self, play: Play, tell: object, logs: object) -> dict[str, HostEnd]:
         groups = {name: [host.name for host in hosts] for name, hosts in play.groups.items()}
         self.ran.append((play.file.stem, groups))
+        self.whole.append(play)
         names = [name for names in groups.values() for name in names]
         return {
             name: HostEnd(
@@ -128,6 +130,69 @@ def test_control_planes_are_upgraded_one_by_one_and_apart_from_workers(monkeypat
     assert [groups["targets"] for _, groups in plays.ran] == [["c1"], ["c2"]]
     with pytest.raises(ProfileError, match="upgraded apart"):
         upgrade(KubeadmSite(CLUSTER, RELEASE), ["c1", "w1"], WHOLE)
+
+
+def test_nodes_get_their_settings_one_after_the_other_and_etcd_is_kept_before_a_control_plane_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plays = Plays(monkeypatch)
+    site = KubeadmSite(CLUSTER, RELEASE)
+    assert kubeadm.settle_cluster(site, WHOLE, proxies=True).word is VerdictWord.PASS
+    kubeadm.configure(site, {"w1": ["kubelet-config"], "w2": ["kube-proxy"]}, WHOLE)
+    kubeadm.configure(site, {"c2": ["etcd", "certificate"]}, WHOLE)
+    assert [(name, groups) for name, groups in plays.ran] == [
+        ("settings", {"anchor": ["c1"]}),
+        ("configure", {"targets": ["w1", "w2"], "anchor": ["c1"]}),
+        ("configure", {"targets": ["c2"], "anchor": ["c1"]}),
+    ]
+    assert [play.variables.get("primus_keeps_etcd") for play in plays.whole] == [None, False, True]
+    [own] = plays.whole[2].groups["targets"]
+    assert own.variables["primus_phases"] == [["certs", "apiserver"], ["etcd", "local"]]
+    assert own.variables["primus_arguments"] == {"etcd": {"quota-backend-bytes": str(8 << 30)}}
+    play: Any = yaml.safe_load((kubeadm.PLAYS / "configure.yaml").read_text())[1]
+    assert (play["serial"], play["any_errors_fatal"]) == (1, True), "behind one that fails nobody is touched"
+
+
+def test_a_control_plane_that_is_the_only_one_is_mended_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    plays = Plays(monkeypatch)
+    dead = ControlSight({"c1": replace(WHOLE.planes["c1"], own="connection refused")})
+    kubeadm.configure(KubeadmSite(CLUSTER, RELEASE), {"c1": ["kube-apiserver"]}, dead)
+    assert plays.ran == [("configure", {"targets": ["c1"], "anchor": ["c1"]})]
+    with pytest.raises(Refused, match="no control plane serves"):
+        kubeadm.configure(KubeadmSite(CLUSTER, RELEASE), {"w1": ["kubelet"]}, dead)
+
+
+def test_a_cluster_that_is_not_upgraded_yet_keeps_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    plays = Plays(monkeypatch)
+    kubeadm.settle_cluster(KubeadmSite(CLUSTER, release("1.36.4")), WHOLE, proxies=False)
+    [anchor] = plays.whole[0].groups["anchor"]
+    assert "kubernetesVersion: v1.36.3" in str(anchor.variables["primus_configuration"])
+    assert plays.whole[0].variables["primus_proxies"] is False
+
+
+@pytest.mark.parametrize(
+    ("proxy", "asked"),
+    [
+        ({}, "127.0.0.1:10256"),
+        ({"healthzBindAddress": "0.0.0.0:99"}, "127.0.0.1:99"),
+        ({"healthzBindAddress": "10.0.0.1:99"}, "10.0.0.1:99"),
+    ],
+)
+def test_kube_proxy_is_asked_how_it_is_where_it_listens(proxy: dict[str, str], asked: str) -> None:
+    cluster = kubeadm_cluster(engine={"kind": "kubeadm", "kube_proxy": proxy})
+    told = common_variables(cluster, RELEASE, check=False)
+    assert told["primus_proxy_health"] == f"http://{asked}/healthz"
+    assert told["primus_kubelet_health"] == "http://127.0.0.1:10248/healthz"
+
+
+def test_what_does_not_come_up_is_put_back_before_anything_else_is_done() -> None:
+    whole: Any = yaml.safe_load((kubeadm.PLAYS / "configure.yaml").read_text())[1]
+    [block] = [task for task in whole["tasks"] if "rescue" in task]
+    names = {part: [task["name"] for task in block[part]] for part in ("block", "rescue", "always")}
+    assert names["block"][0] == "what there is, kept"
+    assert names["rescue"][0] == "what there was, put back"
+    assert names["rescue"][-1] == "put back"
+    assert "configuration, gone" in names["always"]
 
 
 def test_programs_come_from_the_mirror_or_from_here_and_must_be_there(tmp_path: Path) -> None:
