@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from flows.building.cluster_site import ClusterSite
-from flows.decisions.bootstrap.configuration import host_parts, proxies
+from flows.decisions.bootstrap.configuration import host_parts, proxies, settings_of
 from flows.decisions.bootstrap.join_reasons import why_not_joined
 from flows.decisions.bootstrap.plans import release_of
 from flows.decisions.bootstrap.proofs import questions
@@ -100,7 +100,8 @@ class KubeadmHosts(ClusterSite):
             return {} if end.word is VerdictWord.PASS else {steps[0].id: end.why}
         seen = self.look(names, deep=False)
         facts = {name: told for name, told in seen.facts.items() if isinstance(told, HostFacts)}
-        parts = {name: tuple(host_parts(cluster, name, told, seen.cluster, [])) for name, told in facts.items()}
+        settings = settings_of(cluster)
+        parts = {name: tuple(host_parts(settings, name, told, seen.cluster, [])) for name, told in facts.items()}
         ends = kubeadm.configure(self._site(tell), parts, seen.cluster) if parts else {}
         silent = {step.id: "it does not answer" for step in steps if step.subject not in parts}
         return {**silent, **failed(steps, ends)}

@@ -19,6 +19,7 @@ from tests.support.running.waiting import patience
 from workflows.model.bootstrap import Stage
 
 API_AWAY_S = patience(10.0)
+pytestmark = pytest.mark.timeout(patience(1500.0))
 KUBECTL = "kubectl --kubeconfig /etc/kubernetes/admin.conf"
 OTHER: dict[str, Any] = {
     "kubelet": {"maxPods": 97},

@@ -32,6 +32,7 @@ from workflows.model.bootstrap import Stage
 API_AWAY_S = patience(10.0)
 LOOK_S = 0.3
 OLD, NEW = programs.VERSION, programs.NEXT
+pytestmark = pytest.mark.timeout(patience(2400.0))
 BROKEN = "/etc/systemd/system/kubelet.service.d/90-broken.conf"
 SNAPSHOTS = "/var/lib/primus-flows/etcd-snapshots"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import cast
 
 from workflows.bootstrap.component_configuration import document_of
@@ -51,6 +52,11 @@ class PlaneSight:
     names: tuple[str, ...] | None = None
     """Names and addresses in the certificate of its own API server; None: it was not seen."""
 
+    @cached_property
+    def by_name(self) -> dict[str, Json]:
+        """Node objects by name; none where it could not be asked."""
+        return {str(part(node, "metadata").get("name")): node for node in self.nodes or ()}
+
 
 @dataclass(frozen=True)
 class ControlSight:
@@ -76,7 +82,7 @@ class ControlSight:
         best = self.best
         if best is None or best.nodes is None:
             return None
-        return {str(part(node, "metadata").get("name")): node for node in best.nodes}
+        return dict(best.by_name)
 
 
 def plane_sight(host: str, text: str) -> PlaneSight | None:

@@ -8,6 +8,7 @@ change is told by its field.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import get_args
 
 from profiles.bootstrap.arguments import ControlProgram
@@ -27,58 +28,90 @@ CONTROL_PROGRAMS: tuple[ControlProgram, ...] = get_args(ControlProgram)
 YOUNG_SECONDS = 90.0
 """So long after a kubelet began its pods may still be on their way."""
 SHOWN = 4
-Parts = Mapping[str, tuple[FieldDifference, ...]]
-"""What is to be changed on a host -> why: `kubelet-config` (its file), `kubelet` (only begun anew), `kube-proxy`,
-programs of the control plane, and `certificate`."""
 
 
-def cluster_fingerprint(cluster: ClusterProfile) -> str:
+@dataclass(frozen=True)
+class Settings:
+    """What a cluster and its nodes are to run with, made once for all of them and for one sight."""
+
+    cluster: ClusterProfile
+    kept: Mapping[str, Json]
+    """`cluster`, `kubelet` and `kube-proxy` -> what the cluster is to keep."""
+    kubelet: Json
+    """As it lies on a host."""
+    arguments: Mapping[ControlProgram, Mapping[str, str]]
+    """Of the control plane's programs, over kubeadm's own."""
+    certified: frozenset[str]
+    """Names and addresses that the certificate of an API server must carry."""
+    known: dict[tuple[str, ...], tuple[FieldDifference, ...]] = field(
+        default_factory=dict[tuple[str, ...], "tuple[FieldDifference, ...]"], compare=False
+    )
+    """In what a file differs, by program and text: of thousands of hosts most have the same one."""
+
+
+def settings_of(cluster: ClusterProfile) -> Settings:
+    """The settings of a cluster whose engine is kubeadm.
+
+    Raises:
+        ProfileError: it is another one.
+    """
+    document = kubeadm_documents.cluster_configuration(cluster, "")
+    kept = {
+        "cluster": components.wanted_cluster(cluster),
+        "kubelet": components.wanted_kubelet(cluster),
+        "kube-proxy": components.wanted_kube_proxy(cluster),
+    }
+    certified = {*document["apiServer"]["certSANs"], document["controlPlaneEndpoint"].rpartition(":")[0]}
+    arguments = kubeadm_documents.control_arguments(cluster)
+    return Settings(cluster, kept, components.wanted_kubelet_on_host(cluster), arguments, frozenset(certified))
+
+
+def cluster_fingerprint(settings: Settings) -> str:
     """Of what the cluster keeps."""
-    return fingerprint(list(_wanted_settings(cluster).values()))
+    return fingerprint(list(settings.kept.values()))
 
 
-def host_fingerprint(cluster: ClusterProfile, name: str) -> str:
-    """Of what a host runs with; the same for all that only work."""
-    own = [components.wanted_kubelet_on_host(cluster), components.wanted_kube_proxy(cluster)]
-    planes = [kubeadm_documents.control_arguments(cluster), sorted(_certified(cluster))]
-    return fingerprint([*own, *(planes if sections(cluster)[0].hosts[name].controls else [])])
+def host_fingerprint(settings: Settings, *, controls: bool) -> str:
+    """Of what a host runs with: one for all that only work, one for all that carry a control plane."""
+    own = [settings.kubelet, settings.kept["kube-proxy"]]
+    return fingerprint([*own, *([settings.arguments, sorted(settings.certified)] if controls else [])])
 
 
-def cluster_configuration_proof(cluster: ClusterProfile, sight: ControlSight) -> StepProof:
+def cluster_configuration_proof(settings: Settings, sight: ControlSight) -> StepProof:
     """Whether the cluster keeps the settings from which kubeadm makes its nodes."""
     best = sight.best
     if best is None:
         return StepProof(VerdictWord.UNKNOWN, "no control plane can be asked")
     unread: list[str] = []
-    wrong = cluster_differences(cluster, best, unread)
+    wrong = cluster_differences(settings, best, unread)
     return _judged(wrong, unread, "the cluster keeps the settings that are wanted")
 
 
 def host_configuration_proof(
-    cluster: ClusterProfile, name: str, facts: HostFacts | Unread, sight: ControlSight
+    settings: Settings, name: str, facts: HostFacts | Unread, sight: ControlSight
 ) -> StepProof:
     """Whether the programs of a node run with the settings that are wanted."""
     if isinstance(facts, Unread):
         return StepProof(VerdictWord.UNKNOWN, facts.why)
     unread: list[str] = []
-    parts = host_parts(cluster, name, facts, sight, unread)
+    parts = host_parts(settings, name, facts, sight, unread)
     wrong = [one for found in parts.values() for one in found]
     return _judged(wrong, unread, "it runs with the settings that are wanted")
 
 
-def cluster_differences(cluster: ClusterProfile, plane: PlaneSight, unread: list[str]) -> list[FieldDifference]:
+def cluster_differences(settings: Settings, plane: PlaneSight, unread: list[str]) -> list[FieldDifference]:
     """Settings that the cluster keeps otherwise; what could not be seen is added to `unread`."""
     if plane.settings is None:
         unread.append("its API server does not say which settings the cluster keeps")
         return []
     found: list[FieldDifference] = []
-    for name, wanted in _wanted_settings(cluster).items():
+    for name, wanted in settings.kept.items():
         kept = plane.settings.get(name)
         if isinstance(kept, Unread):
             found.append(FieldDifference(f"settings of {name}", "a document", kept.why))
         elif kept is not None:
             found += differences(name, wanted, components.without_version(kept))
-        elif name != "kube-proxy" or proxies(cluster, plane):
+        elif name != "kube-proxy" or proxies(settings.cluster, plane):
             found.append(FieldDifference(f"settings of {name}", "a document", "none"))
     return found
 
@@ -91,24 +124,26 @@ def proxies(cluster: ClusterProfile, plane: PlaneSight | None) -> bool:
 
 
 def host_parts(
-    cluster: ClusterProfile, name: str, facts: HostFacts, sight: ControlSight, unread: list[str]
+    settings: Settings, name: str, facts: HostFacts, sight: ControlSight, unread: list[str]
 ) -> dict[str, tuple[FieldDifference, ...]]:
-    """What is to be changed on a host, and why; what could not be seen is added to `unread`."""
+    """What is to be changed on a host, and why; what could not be seen is added to `unread`.
+
+    `kubelet-config` (its file), `kubelet` (only begun anew), `kube-proxy`, control-plane programs, `certificate`.
+    """
     best = sight.best
-    kept = best.settings if best is not None else None
     kubelet = _told(facts.configurations.get("kubelet", Unread()), "kubelet", unread)
     settled = kubelet is not None and (kubelet.process_age_seconds or 0.0) >= YOUNG_SECONDS
-    found: dict[str, list[FieldDifference]] = {}
+    found: dict[str, tuple[FieldDifference, ...]] = {}
     if kubelet is not None:
-        found["kubelet-config"] = _kubelet_differences(cluster, kubelet, kept, unread)
+        found["kubelet-config"] = _kubelet_differences(settings, kubelet, best, unread)
         found["kubelet"] = _not_in_force("kubelet", kubelet)
-    if proxies(cluster, best):
-        found["kube-proxy"] = _proxy_differences(cluster, facts, settled, unread)
-    if sections(cluster)[0].hosts[name].controls:
+    if proxies(settings.cluster, best):
+        found["kube-proxy"] = _proxy_differences(settings, facts, settled, unread)
+    if sections(settings.cluster)[0].hosts[name].controls:
         for program in CONTROL_PROGRAMS:
-            found[program] = _program_differences(cluster, program, facts, settled, unread)
-        found["certificate"] = _certificate_differences(cluster, sight.planes.get(name), unread)
-    return {part: tuple(why) for part, why in found.items() if why}
+            found[program] = _program_differences(settings, program, facts, settled, unread)
+        found["certificate"] = _certificate_differences(settings, sight.planes.get(name), unread)
+    return {part: why for part, why in found.items() if why}
 
 
 def unchangeable(cluster: ClusterProfile, sight: ControlSight) -> list[FieldDifference]:
@@ -141,14 +176,6 @@ def unchangeable(cluster: ClusterProfile, sight: ControlSight) -> list[FieldDiff
     return [FieldDifference(field, str(one), str(other)) for field, (one, other) in pairs.items() if one != other]
 
 
-def _wanted_settings(cluster: ClusterProfile) -> dict[str, Json]:
-    return {
-        "cluster": components.wanted_cluster(cluster),
-        "kubelet": components.wanted_kubelet(cluster),
-        "kube-proxy": components.wanted_kube_proxy(cluster),
-    }
-
-
 def _told(configuration: ProgramConfiguration | Unread, program: str, unread: list[str]) -> ProgramConfiguration | None:
     if isinstance(configuration, Unread):
         unread.append(f"settings of {program}: {configuration.why}")
@@ -165,85 +192,84 @@ def _document(configuration: ProgramConfiguration) -> Json | Unread:
 
 
 def _kubelet_differences(
-    cluster: ClusterProfile,
-    configuration: ProgramConfiguration,
-    kept: Mapping[str, Json | Unread] | None,
-    unread: list[str],
-) -> list[FieldDifference]:
+    settings: Settings, configuration: ProgramConfiguration, best: PlaneSight | None, unread: list[str]
+) -> tuple[FieldDifference, ...]:
     """Its file against what is wanted, and where the cluster keeps that, field by field against the cluster's."""
+    kept = (best.settings or {}).get("kubelet") if best is not None else None
+    if not isinstance(kept, Mapping):
+        unread.append("no control plane says which settings of kubelet the cluster keeps")
+    key = ("kubelet", *configuration.text)
+    if key not in settings.known:
+        settings.known[key] = tuple(_unlike_kubelet(settings, configuration, kept))
+    return settings.known[key]
+
+
+def _unlike_kubelet(
+    settings: Settings, configuration: ProgramConfiguration, kept: Json | Unread | None
+) -> list[FieldDifference]:
     found = _document(configuration)
     if isinstance(found, Unread):
         return [FieldDifference("settings of kubelet", "a document", found.why)]
-    wanted = components.wanted_kubelet_on_host(cluster)
-    own = components.on_host(found, wanted)
-    if unlike := differences("kubelet", wanted, own):
+    own = components.on_host(found, settings.kubelet)
+    if unlike := differences("kubelet", settings.kubelet, own):
         return unlike
-    base = (kept or {}).get("kubelet")
-    if base is None or isinstance(base, Unread):
-        unread.append("no control plane says which settings of kubelet the cluster keeps")
-        return []
-    if differences("kubelet", components.wanted_kubelet(cluster), base):
+    if not isinstance(kept, Mapping) or differences("kubelet", settings.kept["kubelet"], kept):
         return []  # the cluster's are to be changed first
-    told = {**base, "containerRuntimeEndpoint": wanted["containerRuntimeEndpoint"]}
+    told = {**kept, "containerRuntimeEndpoint": settings.kubelet["containerRuntimeEndpoint"]}
     return differences("kubelet", told, own, exact=True)
 
 
-def _not_in_force(program: str, configuration: ProgramConfiguration) -> list[FieldDifference]:
+def _not_in_force(program: str, configuration: ProgramConfiguration) -> tuple[FieldDifference, ...]:
     age = configuration.process_age_seconds
     if age is None:
-        return [FieldDifference(program, "a process", "none")]
+        return (FieldDifference(program, "a process", "none"),)
     if age > configuration.file_age_seconds:
-        return [FieldDifference(f"begin of {program}", "after its settings were written", "before it")]
-    return []
+        return (FieldDifference(f"begin of {program}", "after its settings were written", "before it"),)
+    return ()
 
 
 def _proxy_differences(
-    cluster: ClusterProfile, facts: HostFacts, settled: bool, unread: list[str]
-) -> list[FieldDifference]:
+    settings: Settings, facts: HostFacts, settled: bool, unread: list[str]
+) -> tuple[FieldDifference, ...]:
     configuration = _told(facts.configurations.get("kube-proxy", Unread()), "kube-proxy", unread)
     if configuration is None:
-        return []
+        return ()
     if configuration.process_age_seconds is None and not settled:
         unread.append("kube-proxy does not run yet")
-        return []
+        return ()
     if configuration.process_age_seconds is None:
-        return [FieldDifference("kube-proxy", "a process", "none")]
-    found = _document(configuration)
-    if isinstance(found, Unread):
-        return [FieldDifference("settings of kube-proxy", "a document", found.why)]
-    unlike = differences("kube-proxy", components.wanted_kube_proxy(cluster), found)
-    return unlike or _not_in_force("kube-proxy", configuration)
+        return _not_in_force("kube-proxy", configuration)
+    key = ("kube-proxy", *configuration.text)
+    if key not in settings.known:
+        found, wanted = _document(configuration), settings.kept["kube-proxy"]
+        nothing = [FieldDifference("settings of kube-proxy", "a document", "none")]
+        settings.known[key] = tuple(nothing if isinstance(found, Unread) else differences("kube-proxy", wanted, found))
+    return settings.known[key] or _not_in_force("kube-proxy", configuration)
 
 
 def _program_differences(
-    cluster: ClusterProfile, program: ControlProgram, facts: HostFacts, settled: bool, unread: list[str]
-) -> list[FieldDifference]:
+    settings: Settings, program: ControlProgram, facts: HostFacts, settled: bool, unread: list[str]
+) -> tuple[FieldDifference, ...]:
     processes = facts.processes.get(program, Unread())
     if isinstance(processes, Unread):
         unread.append(f"{program}: {processes.why}")
-        return []
+        return ()
     if len(processes) == 1:
-        return argument_differences(program, kubeadm_documents.control_arguments(cluster)[program], processes[0])
+        return tuple(argument_differences(program, settings.arguments[program], processes[0]))
     if not processes and settled:
-        return [FieldDifference(program, "a process", "none")]
+        return (FieldDifference(program, "a process", "none"),)
     unread.append(f"{program} does not run yet" if not processes else f"{program} runs {len(processes)} times")
-    return []
-
-
-def _certified(cluster: ClusterProfile) -> set[str]:
-    """Names and addresses that the certificate of an API server must carry."""
-    document = kubeadm_documents.cluster_configuration(cluster, "")
-    return {*document["apiServer"]["certSANs"], document["controlPlaneEndpoint"].rpartition(":")[0]}
+    return ()
 
 
 def _certificate_differences(
-    cluster: ClusterProfile, plane: PlaneSight | None, unread: list[str]
-) -> list[FieldDifference]:
+    settings: Settings, plane: PlaneSight | None, unread: list[str]
+) -> tuple[FieldDifference, ...]:
     if plane is None or plane.names is None:
         unread.append("nobody saw the certificate of its API server")
-        return []
-    lacking = sorted(_certified(cluster) - set(plane.names))
-    return [FieldDifference("certificate of the API server", one, "not in it") for one in lacking]
+        return ()
+    lacking = sorted(settings.certified - set(plane.names))
+    return tuple(FieldDifference("certificate of the API server", one, "not in it") for one in lacking)
 
 
 def _judged(wrong: list[FieldDifference], unread: list[str], well: str) -> StepProof:

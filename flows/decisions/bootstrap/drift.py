@@ -10,12 +10,17 @@ from dataclasses import dataclass
 
 from flows.decisions.bootstrap.adopted import untold
 from flows.decisions.bootstrap.components import component_differences
-from flows.decisions.bootstrap.configuration import cluster_differences, host_parts, unchangeable
+from flows.decisions.bootstrap.configuration import (
+    Settings,
+    cluster_differences,
+    host_parts,
+    settings_of,
+    unchangeable,
+)
 from flows.decisions.bootstrap.judge import Wanted, checks_of, version_proof
 from flows.decisions.bootstrap.plans import section
 from profiles.bootstrap.engines import Adopt, Kubespray
 from profiles.bootstrap.inventory import NodeTuning
-from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap import kubeadm_documents
 from workflows.bootstrap.building import BuildingSight
@@ -94,20 +99,20 @@ def _setting_differences(wanted: Wanted, seen: BuildingSight, hosts: Collection[
     best = seen.cluster.best
     if wanted.release is None or best is None:  # nothing of it is ours, or nodes are told as unknown
         return []
-    cluster, unread = wanted.cluster, list[str]()
-    never = unchangeable(cluster, seen.cluster)
-    found = [_of("cluster", one) for one in (*never, *cluster_differences(cluster, best, unread))]
+    settings, unread = settings_of(wanted.cluster), list[str]()
+    never = unchangeable(wanted.cluster, seen.cluster)
+    found = [_of("cluster", one) for one in (*never, *cluster_differences(settings, best, unread))]
     found += [_unknown("cluster", "settings", why) for why in unread]
     for name in hosts:
         facts = seen.facts.get(name)
         if isinstance(facts, HostFacts):
-            found += _settings_of(cluster, name, facts, seen.cluster)
+            found += _settings_on(settings, name, facts, seen.cluster)
     return found
 
 
-def _settings_of(cluster: ClusterProfile, name: str, facts: HostFacts, sight: ControlSight) -> Iterable[Difference]:
+def _settings_on(settings: Settings, name: str, facts: HostFacts, sight: ControlSight) -> Iterable[Difference]:
     unread = list[str]()
-    for why in host_parts(cluster, name, facts, sight, unread).values():
+    for why in host_parts(settings, name, facts, sight, unread).values():
         yield from (_of(name, one) for one in why)
     yield from (_unknown(name, "settings", why) for why in unread)
 

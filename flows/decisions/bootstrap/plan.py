@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flows.decisions.bootstrap.configuration import cluster_fingerprint, host_fingerprint
+from flows.decisions.bootstrap.configuration import Settings, cluster_fingerprint, host_fingerprint, settings_of
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from workflows.bootstrap import kubeadm_documents
@@ -40,12 +40,13 @@ def steps_of(cluster: ClusterProfile, release: ReleaseProfile, authority: str = 
         first = "begins the cluster" if not before else "joins the control plane"
         wanted = fingerprint(_node(cluster, release, name))
         steps.append(Step(Stage.CONTROL_PLANE, name, wanted, f"{first} with {_version(release)}", after, alone=True))
-    steps.append(_settings(cluster, planes[0]))
+    settings = settings_of(cluster)
+    steps.append(_settings(settings, planes[0]))
     for name in workers:
         after = (f"{Stage.HOSTS}/{name}", f"{Stage.CONTROL_PLANE}/{planes[0]}")
         wanted = fingerprint(_node(cluster, release, name))
         steps.append(Step(Stage.WORKERS, name, wanted, f"joins as a worker with {_version(release)}", after))
-    steps += [*_running(cluster), *network_steps(cluster)]
+    steps += [*_running(settings), *network_steps(cluster)]
     return tuple(steps)
 
 
@@ -58,24 +59,21 @@ def _host(name: str, state: HostState, wanted: str) -> Step:
     return Step(Stage.HOSTS, name, wanted, what, (f"{Stage.PRECHECKS}/{name}",))
 
 
-def _settings(cluster: ClusterProfile, first: str) -> Step:
+def _settings(settings: Settings, first: str) -> Step:
     after = (f"{Stage.CONTROL_PLANE}/{first}",)
     what = "keeps the settings of kubelet, kube-proxy and control plane"
-    return Step(Stage.CONFIGURATION, CLUSTER, cluster_fingerprint(cluster), what, after)
+    return Step(Stage.CONFIGURATION, CLUSTER, cluster_fingerprint(settings), what, after)
 
 
-def _running(cluster: ClusterProfile) -> list[Step]:
+def _running(settings: Settings) -> list[Step]:
     """Each node runs with the settings that the cluster keeps."""
-    bootstrap, _ = sections(cluster)
-    planes, workers = bootstrap.control_planes, bootstrap.workers
-    # All that only work run with the same ones.
-    prints = {name: host_fingerprint(cluster, name) for name in (*planes, *workers[:1])}
-    steps: list[Step] = []
+    bootstrap, _ = sections(settings.cluster)
+    wanted = {controls: host_fingerprint(settings, controls=controls) for controls in (True, False)}
+    what, steps = "runs with the settings that the cluster keeps", list[Step]()
     for name, host in bootstrap.hosts.items():
         node = Stage.CONTROL_PLANE if host.controls else Stage.WORKERS
-        wanted = prints[name if host.controls else workers[0]]
         after = (f"{Stage.CONFIGURATION}/{CLUSTER}", f"{node}/{name}")
-        steps.append(Step(Stage.CONFIGURATION, name, wanted, "runs with the settings that the cluster keeps", after))
+        steps.append(Step(Stage.CONFIGURATION, name, wanted[host.controls], what, after))
     return steps
 
 

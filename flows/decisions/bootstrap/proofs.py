@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from flows.decisions.bootstrap.configuration import cluster_configuration_proof, host_configuration_proof
+from flows.decisions.bootstrap.configuration import (
+    Settings,
+    cluster_configuration_proof,
+    host_configuration_proof,
+    settings_of,
+)
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
@@ -51,7 +56,7 @@ def kubeadm_proofs(
     """
     found: dict[str, StepProof] = {}
     images = {image.name.rpartition("/")[2].partition(":")[0]: image.name for image in release.images}
-    bare = sections(cluster)[1].network == "none"
+    bare, settings = sections(cluster)[1].network == "none", settings_of(cluster)
     for step in steps:
         own = facts.get(step.subject, Unread(UNREACHED))
         match step.stage:
@@ -62,9 +67,9 @@ def kubeadm_proofs(
             case Stage.WORKERS:
                 found[step.id] = node_proof(cluster, release.version, step.subject, sight, without_network=bare)
             case Stage.CONFIGURATION if step.subject == CLUSTER:
-                found[step.id] = cluster_configuration_proof(cluster, sight)
+                found[step.id] = cluster_configuration_proof(settings, sight)
             case Stage.CONFIGURATION:
-                found[step.id] = settings_proof(cluster, step.subject, own, sight, release.version, images)
+                found[step.id] = settings_proof(settings, step.subject, own, sight, release.version, images)
             case Stage.NETWORK:
                 found[step.id] = network_proof(cluster, step.subject, own, sight)
             case _:
@@ -134,9 +139,9 @@ def control_plane_proof(
     if not plane.own:
         wrong += _member(name, plane, unread)
         wrong += _static_pods(version, images, name, plane, unread)
-        of_node = _node(cluster, version, name, plane.nodes, unread)
+        of_node = _node(cluster, version, name, plane, unread)
         if not of_node and plane.nodes is not None:
-            of_node = _ready(_find(plane.nodes, name), without_network=True)
+            of_node = _ready(plane.by_name.get(name, _NOTHING), without_network=True)
         wrong += of_node + _dns(plane, unread)
     return _judged(wrong, unread, f"API and etcd serve, {len(plane.members or ())} members")
 
@@ -151,14 +156,14 @@ def node_proof(
     best, unread = sight.best, list[str]()
     if best is None:
         return StepProof(VerdictWord.UNKNOWN, _nobody(sight))
-    wrong = _node(cluster, version, name, best.nodes, unread)
+    wrong = _node(cluster, version, name, best, unread)
     if not wrong and not unread and best.nodes is not None:
-        wrong += _ready(_find(best.nodes, name), without_network)
+        wrong += _ready(best.by_name.get(name, _NOTHING), without_network)
     return _judged(wrong, unread, f"ready, Kubernetes {version}")
 
 
 def settings_proof(
-    cluster: ClusterProfile,
+    settings: Settings,
     name: str,
     facts: HostFacts | Unread,
     sight: ControlSight,
@@ -169,7 +174,7 @@ def settings_proof(
 
     That it holds as a node is another step's, which mends it: here it is only not known yet whether it bears them.
     """
-    proof = host_configuration_proof(cluster, name, facts, sight)
+    proof, cluster = host_configuration_proof(settings, name, facts, sight), settings.cluster
     if proof.word is not VerdictWord.PASS:
         return proof
     if sections(cluster)[0].hosts[name].controls:
@@ -313,14 +318,12 @@ def _dns(plane: PlaneSight, unread: list[str]) -> list[str]:
     return [] if {STARTUP_TAINT, ""} & set(plane.dns) else [f"DNS does not tolerate the taint {STARTUP_TAINT}"]
 
 
-def _node(
-    cluster: ClusterProfile, wanted_version: str, name: str, nodes: Iterable[Json] | None, unread: list[str]
-) -> list[str]:
+def _node(cluster: ClusterProfile, wanted_version: str, name: str, plane: PlaneSight, unread: list[str]) -> list[str]:
     """What is wrong with the object of a node, but whether it is ready."""
-    if nodes is None:
+    if plane.nodes is None:
         unread.append("the API does not say which nodes there are")
         return []
-    node = _find(nodes, name)
+    node = plane.by_name.get(name)
     if not node:
         return ["it has not joined: there is no node of its name"]
     version = str(part(node, "status", "nodeInfo").get("kubeletVersion", ""))
@@ -334,10 +337,6 @@ def _node(
     bare = [text for text, one in entries.items() if (one["key"], one.get("value", ""), one["effect"]) not in there]
     wrong = [f"it lacks the label {_named(lacking)}"] if lacking else []
     return wrong + ([f"it lacks the taint {_named(bare)}"] if bare else [])
-
-
-def _find(nodes: Iterable[Json], name: str) -> Json:
-    return next((node for node in nodes if part(node, "metadata").get("name") == name), _NOTHING)
 
 
 def _ready(node: Json, without_network: bool) -> list[str]:

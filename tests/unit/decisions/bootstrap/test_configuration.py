@@ -15,6 +15,7 @@ from flows.decisions.bootstrap.configuration import (
     host_configuration_proof,
     host_fingerprint,
     host_parts,
+    settings_of,
     unchangeable,
 )
 from flows.decisions.bootstrap.plan import steps_of
@@ -37,14 +38,14 @@ from workflows.model.host_facts import HostFacts, ProgramConfiguration, Unread
 
 CLUSTER, RELEASE = kubeadm_cluster(), release()
 SIGHT = sight_of(CLUSTER, RELEASE)
-Settings = dict[str, Any]
+Document = dict[str, Any]
 
 
 def with_engine(**engine: Any) -> Any:
     return kubeadm_cluster(engine={"kind": "kubeadm", **engine})
 
 
-def with_settings(name: str, change: Callable[[Settings], object]) -> ControlSight:
+def with_settings(name: str, change: Callable[[Document], object]) -> ControlSight:
     """The sight, in which the cluster keeps other settings of one name."""
     kept = kept_settings(CLUSTER)
     change(kept[name])
@@ -53,7 +54,7 @@ def with_settings(name: str, change: Callable[[Settings], object]) -> ControlSig
 
 def parts(facts: HostFacts, name: str = "c1", cluster: Any = CLUSTER, sight: ControlSight = SIGHT) -> dict[str, str]:
     unread: list[str] = []
-    return {part: why[0].text for part, why in host_parts(cluster, name, facts, sight, unread).items()}
+    return {part: why[0].text for part, why in host_parts(settings_of(cluster), name, facts, sight, unread).items()}
 
 
 CHANGES = {
@@ -85,20 +86,23 @@ def test_other_settings_are_another_step_and_the_cluster_is_told_to_keep_them(ca
     changed = {name for name in old if old[name] != new[name]}
     assert "configuration/cluster" in changed
     assert {name.partition("/")[0] for name in changed} == {"configuration"}, "nothing else is another step"
-    proof = cluster_configuration_proof(cluster, SIGHT)
+    proof = cluster_configuration_proof(settings_of(cluster), SIGHT)
     assert (proof.word, proof.why.startswith(why)) == (VerdictWord.FAIL, True), proof.why
-    assert cluster_configuration_proof(cluster, sight_of(cluster, RELEASE)).word is VerdictWord.PASS
-    assert cluster_configuration_proof(CLUSTER, sight_of(cluster, RELEASE)).word is VerdictWord.FAIL, "and back again"
+    assert cluster_configuration_proof(settings_of(cluster), sight_of(cluster, RELEASE)).word is VerdictWord.PASS
+    assert cluster_configuration_proof(settings_of(CLUSTER), sight_of(cluster, RELEASE)).word is VerdictWord.FAIL, (
+        "and back again"
+    )
 
 
 def test_what_only_works_has_no_settings_of_a_control_plane() -> None:
     cluster = with_engine(arguments={"kube-scheduler": {"v": "2"}})
-    assert host_fingerprint(cluster, "w1") == host_fingerprint(CLUSTER, "w1") == host_fingerprint(CLUSTER, "w2")
-    assert host_fingerprint(cluster, "c1") != host_fingerprint(CLUSTER, "c1")
-    assert cluster_fingerprint(cluster) != cluster_fingerprint(CLUSTER)
+    old, new = settings_of(CLUSTER), settings_of(cluster)
+    assert host_fingerprint(new, controls=False) == host_fingerprint(old, controls=False)
+    assert host_fingerprint(new, controls=True) != host_fingerprint(old, controls=True)
+    assert cluster_fingerprint(new) != cluster_fingerprint(old)
 
 
-KEPT: dict[str, tuple[str, Callable[[Settings], object], str]] = {
+KEPT: dict[str, tuple[str, Callable[[Document], object], str]] = {
     "a field that Go writes": ("kubelet", lambda kept: kept.update(volumeStatsAggPeriod="0s", memorySwap={}), ""),
     "a field by hand": ("kubelet", lambda kept: kept.update(maxPods=7), "kubelet maxPods: wanted none, found 7"),
     "a field taken away": (
@@ -118,18 +122,18 @@ KEPT: dict[str, tuple[str, Callable[[Settings], object], str]] = {
 @pytest.mark.parametrize("case", KEPT)
 def test_what_the_cluster_keeps_otherwise_is_named(case: str) -> None:
     name, change, why = KEPT[case]
-    proof = cluster_configuration_proof(CLUSTER, with_settings(name, change))
+    proof = cluster_configuration_proof(settings_of(CLUSTER), with_settings(name, change))
     assert (proof.word, why in proof.why) == (VerdictWord.FAIL if why else VerdictWord.PASS, True), proof.why
 
 
 def test_settings_that_nobody_sees_are_unknown_and_those_that_are_gone_fail() -> None:
-    assert cluster_configuration_proof(CLUSTER, ControlSight({})).word is VerdictWord.UNKNOWN
+    assert cluster_configuration_proof(settings_of(CLUSTER), ControlSight({})).word is VerdictWord.UNKNOWN
     blind = {name: replace(plane, settings=None) for name, plane in SIGHT.planes.items()}
-    assert cluster_configuration_proof(CLUSTER, ControlSight(blind)).word is VerdictWord.UNKNOWN
+    assert cluster_configuration_proof(settings_of(CLUSTER), ControlSight(blind)).word is VerdictWord.UNKNOWN
     for gone, found in (({}, "none"), ({"kubelet": Unread("it is no YAML")}, "it is no YAML")):
         kept = {key: value for key, value in kept_settings(CLUSTER).items() if key != "kubelet"} | gone
         other = {name: replace(plane, settings=kept) for name, plane in SIGHT.planes.items()}
-        proof = cluster_configuration_proof(CLUSTER, ControlSight(other))
+        proof = cluster_configuration_proof(settings_of(CLUSTER), ControlSight(other))
         assert (proof.word, proof.why) == (VerdictWord.FAIL, f"settings of kubelet: wanted a document, found {found}")
 
 
@@ -138,7 +142,7 @@ def test_a_network_of_the_site_may_have_taken_kube_proxy_away(network: str, word
     cluster = with_engine(network=network)
     kept = {key: value for key, value in kept_settings(CLUSTER).items() if key != "kube-proxy"}
     sight = ControlSight({name: replace(plane, settings=kept) for name, plane in SIGHT.planes.items()})
-    assert cluster_configuration_proof(cluster, sight).word is word
+    assert cluster_configuration_proof(settings_of(cluster), sight).word is word
     gone = program_configuration({}, process_age=None)
     facts = facts_of(CLUSTER, RELEASE, "w1")
     without = replace(facts, configurations={**facts.configurations, "kube-proxy": gone})
@@ -150,7 +154,7 @@ def with_file(program: str, file: ProgramConfiguration) -> HostFacts:
     return replace(facts, configurations={**facts.configurations, program: file})
 
 
-def with_configuration(program: str, document: Settings, **ages: Any) -> HostFacts:
+def with_configuration(program: str, document: Document, **ages: Any) -> HostFacts:
     return with_file(program, program_configuration(document, **ages))
 
 
@@ -226,7 +230,7 @@ def test_what_differs_on_a_host_is_what_is_changed_there(case: str) -> None:
     told = parts(facts)
     assert set(told) == set(expected)
     assert all(told[part].startswith(why) for part, why in expected.items()), told
-    proof = host_configuration_proof(CLUSTER, "c1", facts, SIGHT)
+    proof = host_configuration_proof(settings_of(CLUSTER), "c1", facts, SIGHT)
     words = {"all as wanted": VerdictWord.PASS, "a resolver of its own": VerdictWord.PASS}
     words["amid a restart"] = VerdictWord.UNKNOWN
     assert proof.word is words.get(case, VerdictWord.FAIL), proof.why
@@ -240,14 +244,14 @@ def test_what_a_young_kubelet_has_not_begun_yet_is_unknown(program: Any) -> None
         "processes": {**facts.processes, "etcd": ()},
     }
     field = "configurations" if program == "kube-proxy" else "processes"
-    proof = host_configuration_proof(CLUSTER, "c1", replace(facts, **{field: gone[field]}), SIGHT)
+    proof = host_configuration_proof(settings_of(CLUSTER), "c1", replace(facts, **{field: gone[field]}), SIGHT)
     assert (proof.word, proof.why) == (VerdictWord.UNKNOWN, f"{program} does not run yet")
 
 
 def test_a_host_that_tells_nothing_is_unknown() -> None:
-    assert host_configuration_proof(CLUSTER, "w1", Unread("no route"), SIGHT).word is VerdictWord.UNKNOWN
-    assert host_configuration_proof(CLUSTER, "w1", HostFacts(), SIGHT).word is VerdictWord.UNKNOWN
-    blind = host_configuration_proof(CLUSTER, "w1", facts_of(CLUSTER, RELEASE, "w1"), ControlSight({}))
+    assert host_configuration_proof(settings_of(CLUSTER), "w1", Unread("no route"), SIGHT).word is VerdictWord.UNKNOWN
+    assert host_configuration_proof(settings_of(CLUSTER), "w1", HostFacts(), SIGHT).word is VerdictWord.UNKNOWN
+    blind = host_configuration_proof(settings_of(CLUSTER), "w1", facts_of(CLUSTER, RELEASE, "w1"), ControlSight({}))
     assert (blind.word, "the cluster keeps" in blind.why) == (VerdictWord.UNKNOWN, True)
 
 
@@ -263,7 +267,7 @@ def test_a_certificate_must_carry_every_name_and_may_carry_more() -> None:
         sight = ControlSight({**SIGHT.planes, "c1": replace(SIGHT.planes["c1"], names=shown)})
         assert ("certificate" in parts(facts, sight=sight)) is found
     unseen = ControlSight({**SIGHT.planes, "c1": replace(SIGHT.planes["c1"], names=None)})
-    assert host_configuration_proof(CLUSTER, "c1", facts, unseen).word is VerdictWord.UNKNOWN
+    assert host_configuration_proof(settings_of(CLUSTER), "c1", facts, unseen).word is VerdictWord.UNKNOWN
     assert "certificate" not in parts(facts_of(CLUSTER, RELEASE, "w1"), "w1", sight=unseen)
 
 
