@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Tuple, cast
 
 from workflows.programs.parsers.text import ParsedOutput, Reading
 from workflows.programs.runtime.bounded import run_program
@@ -58,7 +58,10 @@ def from_json(text: str) -> Tuple[Call, ...]:
         UsageError: no list of calls.
     """
     try:
-        listed: List[Dict[str, Any]] = json.loads(text)
+        found: Any = json.loads(text)
+        if not isinstance(found, list):
+            raise TypeError("it is something else")
+        listed = [dict(one) for one in cast("List[Any]", found)]
         for one in listed:
             one.update(command=tuple(one["command"]), needs=tuple(one["needs"]))
         return tuple(Call(**one) for one in listed)
