@@ -153,7 +153,7 @@ def changed(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome
         return first
     for note in said_before(ground, seen):
         builder.tell(note)
-    if request.mode is Mode.ASK and (why := not_approved(builder, ground, first)):
+    if request.mode is Mode.ASK and (why := not_approved(builder, ground, first, said_before(ground, seen))):
         return builder.denied(plan, seen, why)
     ended = builder.carry_through(plan, seen)
     return replace(ended, notes=(*notes, *untested(ground, plan)))
@@ -276,15 +276,17 @@ def refuse_other_cluster(cluster: ClusterProfile, sight: ControlSight) -> None:
         raise Refused(found[0].what, f"found {found[0].found}, wanted {found[0].wanted}: {keeps}{more}")
 
 
-def not_approved(builder: Builder[BuildingSight], ground: Ground, first: BootstrapOutcome) -> str:
-    """Ask a person whether the plan is carried out; "" where it is, else why not."""
+def not_approved(
+    builder: Builder[BuildingSight], ground: Ground, first: BootstrapOutcome, notes: Sequence[str] = ()
+) -> str:
+    """Ask a person whether the plan is carried out, and what comes of it (`notes`); "" where it is, else why not."""
     steps = [step for step in first.steps if step.word != "pass"]
     if not steps:
         return ""
     text = "\n".join(sorted(f"{step.id} {step.wanted}" for step in ground.plan))
     said = "; ".join(f"{step.id}: {step.summary}" for step in steps[:SHOWN])
     more = f"; and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
-    question = f"{ground.request.verb} {first.cluster}: carry out {len(steps)} steps? {said}{more}"
+    question = "; ".join([f"{ground.request.verb} {first.cluster}: carry out {len(steps)} steps? {said}{more}", *notes])
     asked = builder.book.ask(hashlib.sha256(text.encode()).hexdigest()[:12], question, builder.tell)
     return "" if asked.state == "approved" else f"{asked.state}: {asked.why or 'nobody answered in time'}"
 

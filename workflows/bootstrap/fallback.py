@@ -8,6 +8,8 @@ from workflows.bootstrap.host_file import STATE
 
 BEFORE = f"{STATE}/before"
 """Files as they were before a change that is not proven yet, by their path below it; for root alone."""
+BEGUN = f"{BEFORE}/begun"
+"""There from before a change until it is proven on its node, or put back: whoever was killed between is told of it."""
 _MANIFESTS = "/etc/kubernetes/manifests"
 _CERTIFICATE = "/etc/kubernetes/pki/apiserver"
 FILES: Mapping[str, tuple[str, ...]] = {
@@ -29,6 +31,8 @@ PHASES: Mapping[str, tuple[str, ...]] = {
 """What is changed on a control plane -> the phase of `kubeadm init` that makes it anew, in this order."""
 KEEP = f"""set -eu
 umask 077
+mkdir -p {BEFORE}
+[ -e {BEGUN} ] || date >{BEGUN}
 for file; do
   kept="{BEFORE}$file"
   if [ -e "$file" ] && [ ! -e "$kept" ]; then
@@ -42,7 +46,7 @@ done
 PUT_BACK = f"""set -eu
 [ -d {BEFORE} ] || exit 0
 cd {BEFORE}
-find . -type f ! -name '*.half' | while read -r file; do
+find . -mindepth 2 -type f ! -name '*.half' | while read -r file; do
   half="/$(dirname "$file")/.primus-half"  # hidden: kubelet runs whatever else lies among manifests
   cp -p "$file" "$half" && mv "$half" "/$file" && echo "$file"
 done

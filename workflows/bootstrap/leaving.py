@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workflows.bootstrap import pod_network, virtual_address
+from workflows.bootstrap import fallback, pod_network, virtual_address
 from workflows.bootstrap.host_file import STATE
 from workflows.bootstrap.host_state import KUBELET_UNIT, HostState
 
@@ -28,6 +28,7 @@ for folder in /var/lib/etcd /var/lib/kubelet /var/lib/cni /etc/kubernetes; do
   fi
 done
 rm -f {pod_network.CONFLIST} {pod_network.ROUTES} {MARK}
+rm -rf {fallback.BEFORE}
 """
 """What `kubeadm reset` leaves; prints what there was."""
 FAREWELL = f"""

@@ -15,7 +15,7 @@ from profiles.bootstrap.arguments import ControlProgram
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap import component_configuration as components
-from workflows.bootstrap import kubeadm_documents, pod_network
+from workflows.bootstrap import fallback, kubeadm_documents, pod_network
 from workflows.bootstrap.component_configuration import FieldDifference, differences, document_of
 from workflows.bootstrap.control_arguments import argument_differences
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
@@ -128,7 +128,8 @@ def host_parts(
 ) -> dict[str, tuple[FieldDifference, ...]]:
     """What is to be changed on a host, and why; what could not be seen is added to `unread`.
 
-    `kubelet-config` (its file), `kubelet` (only begun anew), `kube-proxy`, control-plane programs, `certificate`.
+    `kubelet-config` (its file), `kubelet` (only begun anew), `kube-proxy`, control-plane programs, `certificate`, and
+    `unfinished`: what was kept before an earlier change is still there.
     """
     best = sight.best
     kubelet = _told(facts.configurations.get("kubelet", Unread()), "kubelet", unread)
@@ -143,6 +144,7 @@ def host_parts(
         for program in CONTROL_PROGRAMS:
             found[program] = _program_differences(settings, program, facts, settled, unread)
         found["certificate"] = _certificate_differences(settings, sight.planes.get(name), unread)
+    found["unfinished"] = _unfinished(facts, unread)
     return {part: why for part, why in found.items() if why}
 
 
@@ -270,6 +272,14 @@ def _certificate_differences(
         return ()
     lacking = sorted(settings.certified - set(plane.names))
     return tuple(FieldDifference("certificate of the API server", one, "not in it") for one in lacking)
+
+
+def _unfinished(facts: HostFacts, unread: list[str]) -> tuple[FieldDifference, ...]:
+    begun = facts.files.get(fallback.BEGUN, Unread())
+    if isinstance(begun, Unread):
+        unread.append(f"{fallback.BEGUN}: {begun.why}")
+        return ()
+    return (FieldDifference("an earlier change of settings", "proven", "begun"),) if begun else ()
 
 
 def _judged(wrong: list[FieldDifference], unread: list[str], well: str) -> StepProof:

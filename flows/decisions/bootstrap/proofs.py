@@ -17,7 +17,7 @@ from flows.decisions.bootstrap.configuration import (
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
-from workflows.bootstrap import kubeadm_documents, leaving, pod_network
+from workflows.bootstrap import fallback, kubeadm_documents, leaving, pod_network
 from workflows.bootstrap.control_sight import ControlSight, PlaneSight
 from workflows.bootstrap.host_file import PENDING
 from workflows.bootstrap.host_state import HostState, host_state, inventory_of, sections
@@ -81,7 +81,7 @@ def questions(cluster: ClusterProfile, release: ReleaseProfile, name: str) -> di
     """What a host must be asked for these proofs: `files`, `sysctls` and `units`; its images too."""
     state = host_state(cluster, release, name)
     return {
-        "files": (*state.digests, PENDING, leaving.MARK, pod_network.CONFLIST, pod_network.ROUTES),
+        "files": (*state.digests, PENDING, leaving.MARK, fallback.BEGUN, pod_network.CONFLIST, pod_network.ROUTES),
         "sysctls": tuple(key.lstrip("-") for key in state.sysctls),
         "units": (*state.units, "kubelet.service", pod_network.TIMER),
     }

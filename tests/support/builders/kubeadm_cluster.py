@@ -16,7 +16,7 @@ from profiles.bootstrap.engines import Kubeadm
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from workflows.bootstrap import component_configuration as components
-from workflows.bootstrap import kubeadm_documents, leaving, pod_network
+from workflows.bootstrap import fallback, kubeadm_documents, leaving, pod_network
 from workflows.bootstrap.control_sight import ControlSight, Member, PlaneSight
 from workflows.bootstrap.host_file import PENDING
 from workflows.bootstrap.host_state import host_state, inventory_of, sections
@@ -104,7 +104,7 @@ def facts_of(cluster: ClusterProfile, made: ReleaseProfile, name: str) -> HostFa
         **{file.path: file.sha256 for file in pod_network.node_files(bootstrap.networks, known, name)},
     }
     return HostFacts(
-        files={**files, leaving.MARK: "f" * 64},
+        files={**files, leaving.MARK: "f" * 64, fallback.BEGUN: ""},
         container_runtime="ok",
         configurations={
             "kubelet": program_configuration(components.wanted_kubelet_on_host(cluster)),

@@ -33,6 +33,7 @@ from tests.support.builders.kubeadm_cluster import (
     sight_of,
 )
 from workflows.bootstrap import component_configuration as components
+from workflows.bootstrap import fallback
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.model.host_facts import HostFacts, ProgramConfiguration, Unread
 
@@ -158,6 +159,11 @@ def with_configuration(program: str, document: Document, **ages: Any) -> HostFac
     return with_file(program, program_configuration(document, **ages))
 
 
+def with_begun() -> HostFacts:
+    facts = facts_of(CLUSTER, RELEASE, "c1")
+    return replace(facts, files={**facts.files, fallback.BEGUN: "f" * 64})
+
+
 def with_arguments(program: ControlProgram, *processes: tuple[str, ...]) -> HostFacts:
     facts = facts_of(CLUSTER, RELEASE, "c1")
     return replace(facts, processes={**facts.processes, program: processes})
@@ -219,6 +225,10 @@ HOST_CASES: dict[str, tuple[HostFacts, dict[str, str]]] = {
     "no scheduler": (
         with_arguments("kube-scheduler"),
         {"kube-scheduler": "kube-scheduler: wanted a process, found none"},
+    ),
+    "a change that was killed": (
+        with_begun(),
+        {"unfinished": "an earlier change of settings: wanted proven, found begun"},
     ),
     "amid a restart": (with_arguments("etcd", API, API), {}),
 }

@@ -131,6 +131,7 @@ def test_what_was_there_first_is_put_back_however_often_a_change_was_tried(tmp_p
     shell(fallback.KEEP, tmp_path, str(file))
     file.write_text("tried twice")
     assert (tmp_path / "before").stat().st_mode & 0o077 == 0, "a key may be among them"
+    assert (tmp_path / "before" / Path(fallback.BEGUN).name).exists(), "who is killed now is told of it"
     assert "etcd.yaml" in shell(fallback.PUT_BACK, tmp_path)
     assert file.read_text() == "good"
     assert sorted(path.name for path in manifests.iterdir()) == ["etcd.yaml"], "kubelet runs whatever lies there"
