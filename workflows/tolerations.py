@@ -9,6 +9,7 @@ A node joins with the taint `primus-flows.io/startup` (`workflows.labels.STARTUP
   (`EVERYTHING`);
 - pods of the components that stand before admission, the first three and what nodes need for their tests: objects get
   `STARTUP` when they are applied (`workflows.programs.serving.objects.tolerating`), those of charts by their values;
+  Their Deployments also get `LOST`: a controller leaves a lost node within seconds, since without it no gang starts;
 - the cluster's DNS, which all of these need (`tasks/bootstrap/plays/dns.yaml`).
 
 Pods of runs and of their trials never do: what they tolerate are the taints of their pool, and profiles refuse taints
@@ -17,6 +18,6 @@ of ours there. A node is not proven because it is Ready.
 
 from __future__ import annotations
 
-from workflows.programs.serving.world import EVERYTHING, STARTUP
+from workflows.programs.serving.world import EVERYTHING, LOST, STARTUP
 
-__all__ = ["EVERYTHING", "STARTUP"]
+__all__ = ["EVERYTHING", "LOST", "STARTUP"]

@@ -56,12 +56,12 @@ class KubesprayHosts(ClusterSite):
     """Whether Kubespray is asked what it says of inventory and variables."""
 
     def look(self, hosts: Collection[str], *, deep: bool) -> BuildingSight:
-        """Hosts and control planes side by side, in a deep look Kubespray's own validation, then what the API tells.
+        """Hosts and control planes side by side, in the first look Kubespray's own validation, then what the API tells.
 
         Raises:
             Refused: the copy is not what the profile says, or does not fit its Ansible; no host was asked.
         """
-        validates = deep and self.validates
+        validates = self.validates and self.last is None
         if validates:
             _ = self.copy
         more = Options(units=(KUBELET,))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tests.bed.commands import BedError, run, succeeds, until
 from tests.lab import groups, network
@@ -94,8 +94,9 @@ def moved(name: str, what: str, path: str, there: str, session: bool = False) ->
 
 def written(name: str, what: str, path: str, text: str, there: str, session: bool = False) -> HostFault:
     """A file with another content than it has on a sound host, or that is there at all."""
-    keep = f"if [ -e {path} ]; then mv {path} {path}.was; fi; mkdir -p $(dirname {path})"
-    gone = f"rm -f {path}; rmdir -p $(dirname {path}) 2>/dev/null || true"
+    folder, own = str(PurePosixPath(path).parent), f"/run/lab-{name}-folder"
+    keep = f"if [ -e {path} ]; then mv {path} {path}.was; fi; [ -d {folder} ] || {{ mkdir -p {folder}; touch {own}; }}"
+    gone = f"rm -f {path}; if [ -e {own} ]; then rm {own}; rmdir -p {folder} 2>/dev/null || true; fi"
     back = f"if [ -e {path}.was ]; then mv {path}.was {path}; else {gone}; fi"
     return shell(name, what, f"{keep}; cat >{path} <<'END'\n{text}\nEND\n", back, there, session)
 

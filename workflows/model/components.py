@@ -24,7 +24,7 @@ from profiles.bootstrap.release import ReleaseImage
 from profiles.vocabulary import VerdictWord
 from workflows import labels
 from workflows.model.manifest import Json, part
-from workflows.tolerations import STARTUP
+from workflows.tolerations import LOST, STARTUP
 from workflows.wire import ServingReport, from_json
 
 NAMESPACE = "primus-bootstrap"
@@ -67,7 +67,7 @@ class ChosenComponent:
         images = {image.name: image.digest for image in profile.images}
         said = [profile.version, source, self.sha256, dict(self.values), images, profile.namespace, profile.crds]
         said.append(self.made_of)
-        said += [STARTUP] if self.to_new_nodes else []
+        said += [STARTUP, *LOST] if self.to_new_nodes else []
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
 

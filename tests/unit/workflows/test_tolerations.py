@@ -25,7 +25,7 @@ from workflows.bootstrap.components import components_workflow
 from workflows.node_tests.preflight import planned, preflight_workflow
 from workflows.platform.health import daemon_set
 from workflows.programs.serving import objects, world
-from workflows.tolerations import EVERYTHING, STARTUP
+from workflows.tolerations import EVERYTHING, LOST, STARTUP
 
 Json = dict[str, Any]
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -49,11 +49,17 @@ def pod_in(found: Json, kind: str) -> Json:
 
 @pytest.mark.parametrize("kind", objects.POD_TEMPLATES)
 def test_pods_of_every_kind_get_the_toleration_once_and_keep_their_own(kind: str) -> None:
-    own = {"key": "team", "operator": "Exists"}
+    own, lost = {"key": "team", "operator": "Exists"}, LOST if kind == "Deployment" else ()
     made = objects.tolerating(template(kind, {"containers": [], "tolerations": [own]}))
-    assert pod_in(made, kind) == {"containers": [], "tolerations": [own, STARTUP]}
+    assert pod_in(made, kind) == {"containers": [], "tolerations": [own, STARTUP, *lost]}
     assert objects.tolerating(made) == made
-    assert pod_in(objects.tolerating(template(kind, {"containers": []})), kind)["tolerations"] == [STARTUP]
+    assert pod_in(objects.tolerating(template(kind, {"containers": []})), kind)["tolerations"] == [STARTUP, *lost]
+
+
+def test_a_deployment_that_says_how_long_it_stays_with_a_lost_node_is_left_alone() -> None:
+    own = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    made = objects.tolerating(template("Deployment", {"containers": [], "tolerations": [own]}))
+    assert pod_in(made, "Deployment")["tolerations"] == [own, STARTUP, LOST[0]]
 
 
 def test_what_has_no_pods_stays_as_it_is() -> None:

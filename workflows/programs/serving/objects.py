@@ -7,7 +7,7 @@ from typing import Callable, Dict, List, Mapping, Sequence, Tuple, cast
 from urllib.parse import quote
 
 from workflows.programs.runtime.kubernetes_api import Api, ApiError, Json
-from workflows.programs.serving.world import STARTUP, condition
+from workflows.programs.serving.world import LOST, STARTUP, condition
 
 DEFINITION = "CustomResourceDefinition"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -107,17 +107,23 @@ def marked(manifest: Json, component: str, wanted: str) -> Json:
 
 
 def tolerating(manifest: Json) -> Json:
-    """The object, whose pods may run on nodes that no preflight has passed yet."""
-    path = POD_TEMPLATES.get(str(manifest.get("kind")))
-    return _with_toleration(manifest, path) if path else manifest
+    """The object, whose pods may run on nodes that no preflight has passed yet.
+
+    Those of a Deployment leave a lost node soon, unless it says itself how long they stay. A DaemonSet's belong to their
+    node, and a StatefulSet's do not move while their node is silent.
+    """
+    kind = str(manifest.get("kind"))
+    path = POD_TEMPLATES.get(kind)
+    return _with_tolerations(manifest, path, LOST if kind == "Deployment" else ()) if path else manifest
 
 
-def _with_toleration(found: Json, path: Tuple[str, ...]) -> Json:
-    if not path:
-        own = [one for one in cast("List[Json]", found.get("tolerations") or []) if one != STARTUP]
-        return {**found, "tolerations": [*own, dict(STARTUP)]}
-    inner = cast("Json", found.get(path[0]) or {})
-    return {**found, path[0]: _with_toleration(inner, path[1:])}
+def _with_tolerations(found: Json, path: Tuple[str, ...], of_lost: Sequence[Json]) -> Json:
+    if path:
+        inner = cast("Json", found.get(path[0]) or {})
+        return {**found, path[0]: _with_tolerations(inner, path[1:], of_lost)}
+    own = [one for one in cast("List[Json]", found.get("tolerations") or []) if one not in (STARTUP, *of_lost)]
+    said = {one.get("key") for one in own}
+    return {**found, "tolerations": [*own, dict(STARTUP), *(dict(one) for one in of_lost if one["key"] not in said)]}
 
 
 def own_objects(objects: Sequence[Json], *, data: bool) -> List[Json]:

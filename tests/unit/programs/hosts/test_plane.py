@@ -98,6 +98,7 @@ def dns_of(found: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch, folder
     monkeypatch.setattr(plane, "admin", lambda: ("", None))
     monkeypatch.setattr(plane, "get", get)
     monkeypatch.setattr(plane, "members", list)
+    monkeypatch.setattr(plane, "_certified", lambda where, context: [])
     return plane.look("192.0.2.10:6443", "192.0.2.11:6443")["dns"]
 
 

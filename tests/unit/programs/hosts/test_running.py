@@ -16,6 +16,7 @@ import pytest
 
 from workflows.model.host_facts import HostFacts, ProgramConfiguration, Unread, parse_facts
 from workflows.programs.hosts import running, serves
+from workflows.programs.hosts.items import CannotReadError
 from workflows.programs.hosts.main import facts
 from workflows.programs.hosts.options import Options
 
@@ -34,6 +35,16 @@ def process(root: Path, number: int, words: list[str], began: float, network: st
     fields = ["S", *["0"] * 18, str(int(began * HERTZ)), *["0"] * 10]
     (own / "stat").write_text(f"{number} (a b) {' '.join(fields)}\n")
     return own
+
+
+@pytest.fixture(autouse=True)
+def no_containerd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test asks the machine's own container runtime."""
+
+    def absent(argv: list[str]) -> str:
+        raise CannotReadError(f"there is no {argv[0]} on it")
+
+    monkeypatch.setattr(running, "tool", absent)
 
 
 @pytest.fixture
@@ -153,6 +164,15 @@ def test_what_answers_serves_and_what_does_not_says_why(server: str) -> None:
     assert (code, "refused" in why) == (1, True)
 
 
+def begun(program: Path) -> subprocess.Popen[bytes]:
+    """It runs under its own name from its first word on: who called it hears earlier that it was begun."""
+    command = [str(program), "-c", "echo up; read line", "--level=1", "--level=2"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    return process
+
+
 def test_a_program_serves_once_it_keeps_running_with_its_arguments(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,15 +182,14 @@ def test_a_program_serves_once_it_keeps_running_with_its_arguments(
     url, wanted = f"{server}/healthz", {name: {"level": "2"}}
     monkeypatch.setattr(serves, "_network", lambda process: "one")  # who proves this may not look at process 1
     assert serves.why_not(url, wanted) == f"{name} does not run"
-    command = [str(program), "-c", "read line", "--level=1", "--level=2"]
-    own = subprocess.Popen(command, stdin=subprocess.PIPE)
+    own = begun(program)
     try:
         assert serves.why_not(url, {name: {"level": "3"}}) == f"{name} runs without --level=3"
         monkeypatch.setattr(serves, "SETTLED_SECONDS", 3600.0)
         assert serves.why_not(url, wanted) == f"{name} does not keep running"
         monkeypatch.setattr(serves, "SETTLED_SECONDS", -1.0)
         assert serves.why_not(url, wanted) == ""
-        second = subprocess.Popen(command, stdin=subprocess.PIPE)
+        second = begun(program)
         assert serves.why_not(url, wanted) == f"{name} does not keep running"
         second.communicate(b"\n")
     finally:

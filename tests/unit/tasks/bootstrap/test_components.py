@@ -35,7 +35,7 @@ from workflows.bootstrap.removal import Leaving
 from workflows.model.components import NAMESPACE, ChosenComponent, note_name, pinned
 from workflows.programs.runtime.kubernetes_api import ApiError, Json
 from workflows.programs.serving import objects as serving_objects
-from workflows.tolerations import STARTUP
+from workflows.tolerations import LOST, STARTUP
 from workflows.wire import ServingReport, to_json
 
 DEFINITION = {
@@ -181,7 +181,7 @@ def test_pods_of_the_first_come_to_nodes_that_no_preflight_has_passed_yet(tmp_pa
     api = made_api()
     assert bring(site_of(tmp_path, api, Seam(served), json.dumps([made]).encode())) == {}
     found = api.objects["/apis/apps/v1/namespaces/made/deployments/controller"]["spec"]["template"]["spec"]
-    assert found["tolerations"] == [own, STARTUP]
+    assert found["tolerations"] == [own, STARTUP, *LOST]
     assert found["containers"] == pod["containers"]
 
 

@@ -44,7 +44,7 @@ def test_the_account_comes_last_so_that_where_it_stands_its_rights_do(api: MadeC
 
 
 def test_whoever_was_killed_before_the_account_stood_does_it_again(api: MadeCluster) -> None:
-    api.refuses = lambda path: ApiError(0, "connection refused") if path == RIGHTS[1] else None
+    api.refuses = lambda path: ApiError(403, "forbidden") if path == RIGHTS[1] else None
     with pytest.raises(Unavailable, match="account primus-pipelines in namespace training: "):
         bring_pipelines(api, PROFILE)
     api.refuses = lambda _: None
