@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from profiles.vocabulary import RunState
 from tests.bed.commands import until
 from tests.lab.commands import Commands
 from tests.lab.hosts import Host
@@ -20,12 +19,6 @@ from tests.support.running.waiting import patience
 from workflows.model.bootstrap import Stage
 
 API_AWAY_S = patience(10.0)
-RUN = "loses-a-host"
-TRAINS_S = patience(300.0)
-COMPONENTS = {"argo-workflows", "jobset", "kueue", "primus-workspace"}
-KUBECTL = "kubectl --kubeconfig /etc/kubernetes/admin.conf"
-PASSING = "pods|events|leases|endpoints|endpointslices|componentstatuses|nodes|controllerrevisions|ipaddresses"
-"""Kinds of which single objects come and go by themselves."""
 WRITTEN = "/etc /usr/local /opt /var/lib/kubelet/config.yaml /var/lib/etcd/member/wal"
 """What a bootstrap writes on a host."""
 
@@ -54,15 +47,6 @@ def proven(lab: Lab, commands: Commands) -> Commands:
     """Hosts that are a proven cluster; what holds already is only looked at."""
     assert commands.run()["word"] == "done"
     return commands
-
-
-@pytest.fixture
-def whole(lab: Lab, proven: Commands) -> Iterator[Commands]:
-    """The same cluster, wanted with components."""
-    bare, proven.profile = proven.profile, lab.stock_components()
-    yield proven
-    proven.primus("down")
-    proven.profile = bare
 
 
 def digests(lab: Lab) -> dict[str, str]:
@@ -184,65 +168,3 @@ def test_the_leader_s_power_is_cut_and_the_api_is_back_in_time(lab: Lab, proven:
     print(f"the API is back {time.monotonic() - began:.1f} s after the leader's power was cut")
     leader.power_on()
     assert proven.run()["word"] == "done"
-
-
-def objects(host: Host) -> set[str]:
-    """Everything that is in the cluster, but for what comes and goes by itself."""
-    kinds = f"{KUBECTL} api-resources --verbs=list -o name | grep -vE '^({PASSING})(\\.|$)' | paste -sd,"
-    listed = host.run(f"{KUBECTL} get $({kinds}) -A -o json --ignore-not-found")
-    found = ((one["kind"], one["metadata"]) for one in json.loads(listed)["items"])
-    return {f"{kind} {about.get('namespace', '')}/{about['name']}" for kind, about in found}
-
-
-def test_a_cluster_gets_components_admits_its_nodes_and_trains(lab: Lab, whole: Commands) -> None:
-    commands, before = whole, objects(lab.hosts[0])
-    began = time.monotonic()
-    told = commands.run()
-    print(f"components, admission and the training run: {time.monotonic() - began:.1f} s")
-    for step in told["steps"]:
-        print(f"{step['id']:34} {step['seconds']} s: {step['why'][:90]}")
-    assert told["word"] == "done"
-    assert {word for row in told["table"].values() for word in row.values()} == {"pass"}
-    assert set(told["table"]) >= COMPONENTS
-    assert {told["table"][host.name]["admission"] for host in lab.hosts} == {"pass"}
-    nodes = json.loads(lab.hosts[0].run(f"{KUBECTL} get nodes -o json"))["items"]
-    assert [taint for node in nodes for taint in node["spec"].get("taints", ())] == []
-    [proof] = commands.ledger.runs()
-    assert (proof.name[:6], proof.state) == ("proof-", RunState.SUCCEEDED)
-
-    begun = commands.begun()
-    assert commands.run()["word"] == "done"
-    again = {step for step, count in commands.begun().items() if count > begun[step]}
-    assert again <= {f"components/{name}" for name in COMPONENTS}, "what holds is asked again, and not done again"
-    assert len(commands.ledger.runs()) == 1
-
-    goes_on_without_a_host(lab, commands)
-
-    told = commands.run("--uninstall", "--with-data", "--confirmed", "made")
-    assert told["word"] == "done"
-    assert objects(lab.hosts[0]) == before
-
-
-def goes_on_without_a_host(lab: Lab, commands: Commands) -> None:
-    """A run of which a host loses its power goes on from its checkpoint on the others."""
-    run, cluster = str(lab.folder.root / "proof.yaml"), str(commands.profile)
-    words = (run, "--name", RUN, "--cluster", cluster, "--set", "steps=1200")
-    commands.primus("train", *words, "--detach")
-    until("a checkpoint", lambda: (durable_step(commands) or 0) > 0, TRAINS_S, every_s=0.5)
-    [first] = commands.ledger.attempts(RUN)
-    lost = lab.host(max(first.nodes))
-    lost.power_cut()
-    assert not lost.is_on()
-    saved = durable_step(commands)
-    commands.primus("train", *words)
-    attempts = commands.ledger.attempts(RUN)
-    assert len(attempts) == 2
-    assert attempts[1].resumed_from_step is not None
-    assert attempts[1].resumed_from_step >= (saved or 0)
-    assert lost.name not in attempts[1].nodes
-    lost.power_on()
-
-
-def durable_step(commands: Commands) -> int | None:
-    """Of the newest checkpoint that is whole."""
-    return json.loads(commands.primus("status", RUN, "--json"))["last_durable_step"]
