@@ -22,6 +22,7 @@ from profiles.errors import PrimusError, ProfileError, Unavailable
 from profiles.health import HealthValues
 from profiles.loading.load import load_workspace
 from profiles.vocabulary import VerdictWord
+from tasks.bootstrap.certificates import awaited_certificates, show_certificates
 from tasks.bootstrap.mirror import checked_authority, mirror_bytes
 from tasks.cluster import Cluster, Manifest
 from tasks.workflow_runs import ENDED, follow_workflow, phase_of, submit_workflow
@@ -135,13 +136,15 @@ def bring_components(site: ComponentsSite, names: Collection[str], tell: Tell) -
     """Install and prove these; the ids of the steps that failed, with the innermost words. Others are left alone."""
     asked = [one for one in site.chosen if one.name in names]
     failures: dict[str, str] = {}
+    applied: list[Manifest] = []
     try:
         there = look_components(site.api)
         _apply(site, installer(), NAMESPACE, ())
         fresh = {one.name for one in asked if _must_be_applied(one, there.get(one.name))}
         for one in (one for one in asked if one.profile.first and one.name in fresh):
             tell(f"{one.name} {one.profile.version}: applying")
-            _apply_first(site, one)
+            applied += _apply_first(site, one)
+        show_certificates(site.api, awaited_certificates(applied))
         install = frozenset(one.name for one in asked if not one.profile.first and one.name in fresh)
         built_in = built_in_objects(site.profile, asked)
         plan = ComponentsPlan(site.profile, tuple(asked), install, 0, built_in, site.nodes, site.authority, site.ledger)
@@ -163,14 +166,15 @@ def _apply(site: ComponentsSite, objects: Sequence[Manifest], namespace: str, cr
     Applier(site.api, time.monotonic() + FIRST_SECONDS).apply(objects, namespace, crds)
 
 
-def _apply_first(site: ComponentsSite, one: ChosenComponent) -> None:
-    """The note says that it is begun; then definitions and objects, each with its label."""
+def _apply_first(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]:
+    """The note says that it is begun; then definitions and objects, each with its label. Returns them."""
     objects = source_objects(site, one)
     begin(Options(one.name, version=one.profile.version, notes_in=NAMESPACE), site.api)
     names = [part(item, "metadata").get("name") for item in objects if item.get("kind") == "Namespace"]
     own: list[Manifest] = [] if one.profile.namespace in names else [_namespace(one.profile.namespace)]
     found = [marked(tolerating(item), one.name, one.wanted) for item in (*own, *objects)]
     _apply(site, found, one.profile.namespace, one.profile.crds)
+    return found
 
 
 def _namespace(name: str) -> Manifest:

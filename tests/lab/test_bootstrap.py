@@ -103,26 +103,35 @@ def test_a_proven_cluster_is_only_looked_at(lab: Lab, proven: Commands) -> None:
     assert commands.run("--drift")["notes"] == []
 
 
-def test_drifts_that_were_put_in_are_found_and_no_other(lab: Lab, proven: Commands) -> None:
+def test_twelve_drifts_that_were_put_in_are_found_and_no_other(lab: Lab, proven: Commands) -> None:
     commands = proven
     one, two, three = lab.hosts[:3]
-    one.run("sed -i '1i # by hand' /etc/containerd/config.toml")
-    one.run("echo '# by hand' >>/etc/systemd/system/kubelet.service")
-    two.run("sysctl -qw net.bridge.bridge-nf-call-ip6tables=0")
-    two.run("systemctl disable -q kubelet")
-    three.run("ctr -n k8s.io images rm registry.k8s.io/kube-scheduler:v1.36.3")
+    edited = {
+        one: (
+            "/etc/containerd/config.toml",
+            "/etc/systemd/system/kubelet.service",
+            "/etc/modules-load.d/primus-flows.conf",
+        ),
+        two: ("/usr/local/libexec/primus-flows/pod-routes",),
+        three: ("/etc/sysctl.d/99-primus-flows.conf",),
+    }
+    images = ("registry.k8s.io/kube-scheduler:v1.36.3", "registry.k8s.io/coredns/coredns:v1.14.2")
+    put_in = {(host.name, f"file {path}") for host, paths in edited.items() for path in paths}
+    for host, paths in edited.items():
+        host.run("; ".join(f"echo '# by hand' >>{path}" for path in paths))
+    two.run("sysctl -qw net.bridge.bridge-nf-call-ip6tables=0; systemctl disable -q kubelet")
+    put_in |= {(two.name, "sysctl net.bridge.bridge-nf-call-ip6tables"), (two.name, "unit kubelet.service")}
+    three.run("systemctl disable -q containerd; ctr -n k8s.io images rm " + " ".join(images))
+    put_in |= {(three.name, "unit containerd.service"), *((three.name, f"image {image}") for image in images)}
     kubectl = "kubectl --kubeconfig /etc/kubernetes/admin.conf"
     one.run(f"{kubectl} label node {two.name} primus-flows.io/rack=elsewhere --overwrite")
+    stranger = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stranger"}}
+    one.run(f"echo '{json.dumps(stranger)}' | {kubectl} create -f -")
+    put_in |= {(two.name, "label primus-flows.io/rack"), ("stranger", "node")}
+    assert len(put_in) == 12
     told = commands.run("--drift", code=1)
-    found = {(line.split(": ")[0], line.split(": ")[1]) for line in told["notes"]}
-    assert found == {
-        (one.name, "file /etc/containerd/config.toml"),
-        (one.name, "file /etc/systemd/system/kubelet.service"),
-        (two.name, "sysctl net.bridge.bridge-nf-call-ip6tables"),
-        (two.name, "unit kubelet.service"),
-        (three.name, "image registry.k8s.io/kube-scheduler:v1.36.3"),
-        (two.name, "label primus-flows.io/rack"),
-    }
+    assert {(line.split(": ")[0], line.split(": ")[1]) for line in told["notes"]} == put_in
+    one.run(f"{kubectl} delete node stranger")
     commands.run()  # what hosts are is put back
     one.run(f"{kubectl} label node {two.name} primus-flows.io/rack=rack-2 --overwrite")
     assert commands.run("--drift")["notes"] == []

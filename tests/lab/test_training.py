@@ -131,16 +131,18 @@ def test_a_run_goes_on_without_a_host_that_lost_its_power(standing: Lab, whole: 
     assert not lost.is_on()
     cut, saved = time.time(), whole.status(LOSES)["last_durable_step"]
     whole.train(standing, LOSES, 1200)
-    _, second, *more = whole.attempts(LOSES)
-    assert more == []
-    assert second.resumed_from_step is not None
-    assert second.resumed_from_step >= (saved or 0)
-    assert lost.name not in second.nodes
-    assert second.first_step_at is not None
-    away = second.first_step_at - cut
-    print(
-        f"its power was cut at {saved}; {away:.0f} s later it trains again from {second.resumed_from_step} ({load()})"
-    )
+    attempts = whole.attempts(LOSES)
+    for one in attempts:
+        print(f"attempt {one.number} on {one.where}: from {one.resumed_from_step} to {one.last_step}, {one.outcome}")
+    _, *refused, last = attempts
+    # The host may have had the one pod of JobSet or Kueue: nothing is submitted before it has moved.
+    assert {one.outcome for one in refused} <= {FaultClass.CONTROL_PLANE}
+    assert last.resumed_from_step is not None
+    assert last.resumed_from_step >= (saved or 0)
+    assert lost.name not in last.nodes
+    assert last.first_step_at is not None
+    away = last.first_step_at - cut
+    print(f"its power was cut at {saved}; {away:.0f} s later it trains again from {last.resumed_from_step} ({load()})")
 
 
 def test_a_run_is_moved_by_an_upgrade_and_loses_no_step_beyond_its_save(
