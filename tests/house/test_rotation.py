@@ -198,7 +198,7 @@ def rotating_files() -> set[str]:
     """Files with a test that rotates."""
     marked = ("mark.rotation", "mark.story", "mark.alone")
     found = {path for path in (ROOT / "tests").glob("**/test_*.py") if any(word in path.read_text() for word in marked)}
-    found |= {path for kind in ("bed", "lab") for path in (ROOT / "tests" / kind).glob("test_*.py")}
+    found |= {path for kind in ("bed", "lab") for path in (ROOT / "tests" / kind).glob("**/test_*.py")}
     return {str(path.relative_to(ROOT)) for path in found} - {
         "tests/house/test_rotation.py",
         "tests/house/test_house.py",
