@@ -250,8 +250,14 @@ def module_folder(cache: Cache, module: str) -> Path:
     if module == versions.ARGO:
         argo_source(cache)
         return cache.sources / "argo-workflows"
-    command = go(cache.sources / versions.FOLDERS[module], "mod", "download", "-json", module)
-    asked = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    return module_files(cache.sources / versions.FOLDERS[module], module)
+
+
+def module_files(where: Path, module: str) -> Path:
+    """Where Go keeps the files of a module that the `go.mod` in `where` requires; it is downloaded where it must be."""
+    asked = subprocess.run(
+        go(where, "mod", "download", "-json", module), env=environment(), capture_output=True, text=True, check=False
+    )
     if asked.returncode != 0:
         raise BuildError(f"cannot download {module}: {asked.stdout}{asked.stderr}")
     return Path(json.loads(asked.stdout)["Dir"])

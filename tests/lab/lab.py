@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiles.bootstrap.inventory import ComponentChoice
 from tests.bed import debian
 from tests.bed import network as bed_network
 from tests.bed.commands import BedError, run, succeeds, until
@@ -18,6 +19,7 @@ from tests.bed.layout import ROOT
 from tests.bed.starting import Clock
 from tests.bed.stopping import mounts
 from tests.lab import groups, images, machine, network, programs, releases, rootfs, shelf
+from tests.lab.components import shelf as component_shelf
 from tests.lab.hosts import Host, make_key
 from tests.lab.layout import MOST_HOSTS, NAMESPACE, SERVER, VIRTUAL, Folder, Options, cache, folder
 
@@ -62,10 +64,15 @@ class Lab:
         releases.stock(programs.place(), build(), self.folder, programs.NEXT)
         return releases.release_path(self.folder, programs.NEXT)
 
-    def stock_components(self) -> Path:
-        """Put components on the mirror; returns the path of a cluster profile that has them."""
+    def stock_components(self, *more: ComponentChoice) -> Path:
+        """Put components on the mirror; returns the path of a cluster profile that has them.
+
+        `more`: beside those that runs need; those of `components.shelf.NAMES`, and others that need no mirror.
+        """
         shelf.stock(self.folder)
-        return releases.write_whole_profile(self.folder, self.options)
+        if more:
+            component_shelf.stock(self.folder)
+        return releases.write_whole_profile(self.folder, self.options, more)
 
     def renew(self, *hosts: Host) -> None:
         """Hosts as they were when the lab was new, but for their keys and machine-ids, which are others."""

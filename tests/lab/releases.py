@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +156,8 @@ def write_profile(lab: Folder, options: Options) -> Path:
     return profile_path(lab)
 
 
-def write_whole_profile(lab: Folder, options: Options) -> Path:
-    """The same cluster with Argo Workflows, JobSet, Kueue and a workspace, proven by a training run."""
+def write_whole_profile(lab: Folder, options: Options, more: Sequence[ComponentChoice] = ()) -> Path:
+    """The same cluster with Argo Workflows, JobSet, Kueue, a workspace and `more`, proven by a training run."""
     bare, workspace, run = cluster(lab, options), lab.root / "workspace.yaml", lab.root / "proof.yaml"
     workspace.write_text(dump(_workspace()), encoding="utf-8")
     run.write_text(dump(_run()), encoding="utf-8")
@@ -166,7 +167,7 @@ def write_whole_profile(lab: Folder, options: Options) -> Path:
         "install_components": True,
         "proof_run": str(run),
         "mirror": section.mirror.model_copy(update={"registry": REGISTRY, "registry_insecure": True}),
-        "components": (ComponentChoice(name="primus-workspace", values=values),),
+        "components": (ComponentChoice(name="primus-workspace", values=values), *more),
     }
     whole = bare.model_copy(update={"bootstrap": section.model_copy(update=changes)})
     whole_profile_path(lab).write_text(dump(whole), encoding="utf-8")

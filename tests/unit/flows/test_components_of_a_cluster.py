@@ -30,10 +30,10 @@ def with_folder(folder: Path) -> ClusterProfile:
 def test_the_list_is_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = cluster_with(["metrics-server"])
     assert list_mirror(cluster, as_json=False) == GOOD
-    assert "charts/metrics-server-3.12.2.tgz" in capsys.readouterr().out
+    assert "charts/metrics-server-3.13.1.tgz" in capsys.readouterr().out
     assert list_mirror(cluster, as_json=True) == GOOD
     found = json.loads(capsys.readouterr().out)
-    assert {"charts/metrics-server-3.12.2.tgz", "manifests/kueue-v0.19.2.json"} <= {one["name"] for one in found}
+    assert {"charts/metrics-server-3.13.1.tgz", "manifests/kueue-v0.19.2.json"} <= {one["name"] for one in found}
 
 
 def test_a_cluster_that_gets_no_components_needs_none_in_its_mirror() -> None:
@@ -60,15 +60,15 @@ def test_a_mirror_is_filled_and_asked(
     assert "missing" in capsys.readouterr().out
     for name in ("argo-workflows-v4.1.4", "jobset-v0.12.0", "kueue-v0.19.2"):
         (hand / f"{name}.yaml").write_text(f"kind: Namespace\napiVersion: v1\nmetadata: {{name: {name[:4]}}}\n")
-    (hand / "metrics-server-3.12.2.tgz").write_bytes(b"a chart")
+    (hand / "metrics-server-3.13.1.tgz").write_bytes(b"a chart")
     assert fill(cluster, str(folder), [str(hand)], as_json=True) == GOOD
     assert {one["how"] for one in json.loads(capsys.readouterr().out)} == {"copied"}
     assert check(cluster, as_json=True) == UNKNOWN, "no registry is named"
     found = {one["name"]: one["verdict"] for one in json.loads(capsys.readouterr().out)}
-    assert found["charts/metrics-server-3.12.2.tgz"] == "pass"
-    (folder / "charts" / "metrics-server-3.12.2.tgz").write_bytes(b"bitten")
+    assert found["charts/metrics-server-3.13.1.tgz"] == "pass"
+    (folder / "charts" / "metrics-server-3.13.1.tgz").write_bytes(b"bitten")
     assert check(cluster, as_json=False) == FAILED
-    assert "charts/metrics-server-3.12.2.tgz: has" in capsys.readouterr().out
+    assert "charts/metrics-server-3.13.1.tgz: has" in capsys.readouterr().out
     with pytest.raises(ProfileError, match="is no folder"):
         fill(cluster, str(folder), [str(hand / "nowhere")], as_json=False)
 
@@ -76,7 +76,7 @@ def test_a_mirror_is_filled_and_asked(
 def test_a_list_that_contradicts_a_profile_is_told_beside_all_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, shelf = "charts/metrics-server-3.12.2.tgz", dict(load_shelf())
+    path, shelf = "charts/metrics-server-3.13.1.tgz", dict(load_shelf())
     one = shelf["metrics-server"]
     source = one.source.model_copy(update={"sha256": "1" * 64})
     shelf["metrics-server"] = one.model_copy(update={"source": source})
