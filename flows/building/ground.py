@@ -128,9 +128,7 @@ def run_of(profile: ClusterProfile) -> RunProfile | None:
         found = load_run(name)
         resolve(found, profile)
     except ProfileError as error:
-        raise ProfileError(
-            "bootstrap.proof_run", f"run {name} cannot prove the cluster: {error}"
-        ) from error
+        raise ProfileError("bootstrap.proof_run", f"run {name} cannot prove the cluster: {error}") from error
     return found
 
 
