@@ -254,6 +254,14 @@ class ClusterProfile(Value):
         kept = {pool.name: pool.nodes - pool.spares for pool in self.pools}
         return frozenset(name for pool, names in by_pool.items() for name in sorted(names)[kept[pool] :])
 
+    @property
+    def proof_run(self) -> str:
+        """Name of the run profile that proves the cluster at the end of a bootstrap; "": none does."""
+        said = self.bootstrap.proof_run if self.bootstrap is not None else ""
+        if said is not None:
+            return said
+        return "demo" if any(pool.hardware == "cpu" for pool in self.pools) else "demo-gpus"
+
     @model_validator(mode="after")
     def _names_are_unique(self) -> ClusterProfile:
         names = [pool.name for pool in self.pools]

@@ -63,7 +63,7 @@ class ClusterSite(ABC):
         try:
             match stage:
                 case Stage.PROOF:
-                    run, cluster = self.section.proof_run, self.request_cluster
+                    run, cluster = self.wanted.cluster.proof_run, self.request_cluster
                     why = train_proof(cluster, run, self.proof, tell)
                     return {steps[0].id: why} if why else {}
                 case Stage.ADMISSION:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flows.decisions.bootstrap.components import chosen_components, with_digests
@@ -32,6 +33,8 @@ def wanted_components(profile: ClusterProfile, said: Mapping[str, str] | None = 
         raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
     vendors = {load_hardware(pool.hardware).vendor for pool in profile.pools}
     chosen = with_digests(chosen_components(profile.bootstrap, load_shelf(), vendors), said or {})
+    pair = _nodes(profile) > 1
+    chosen = tuple(replace(one, standby=pair and one.profile.first) for one in chosen)
     built_in = built_in_objects(profile, chosen)
     return tuple(made_of(one, built_in, profile.bootstrap.mirror.registry) for one in chosen)
 
@@ -60,7 +63,11 @@ def rendered_components(profile: ClusterProfile) -> list[Manifest]:
     chosen = wanted_components(profile)
     own = [one for one in chosen if isinstance(one.profile.source, BuiltInSource)]
     install = frozenset(one.name for one in chosen if not one.profile.first)
-    nodes = len(profile.bootstrap.hosts) if profile.bootstrap else 0
-    nodes = nodes or sum(pool.nodes for pool in profile.pools)
-    plan = ComponentsPlan(profile, chosen, install, 1, built_in_objects(profile, own), nodes)
+    plan = ComponentsPlan(profile, chosen, install, 1, built_in_objects(profile, own), _nodes(profile))
     return [*installer(), components_workflow(plan)]
+
+
+def _nodes(profile: ClusterProfile) -> int:
+    """How many the cluster is to have."""
+    named = len(profile.bootstrap.hosts) if profile.bootstrap else 0
+    return named or sum(pool.nodes for pool in profile.pools)

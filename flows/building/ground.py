@@ -121,15 +121,14 @@ def run_of(profile: ClusterProfile) -> RunProfile | None:
         ProfileError: there is no such profile, or it does not fit the cluster: told before a host is touched.
     """
     section = profile.bootstrap
-    if section is None or not section.install_components or not section.proof_run:
+    name = profile.proof_run
+    if section is None or not section.install_components or not name:
         return None
     try:
-        found = load_run(section.proof_run)
+        found = load_run(name)
         resolve(found, profile)
     except ProfileError as error:
-        raise ProfileError(
-            "bootstrap.proof_run", f"run {section.proof_run} cannot prove the cluster: {error}"
-        ) from error
+        raise ProfileError("bootstrap.proof_run", f"run {name} cannot prove the cluster: {error}") from error
     return found
 
 

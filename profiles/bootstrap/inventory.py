@@ -384,8 +384,9 @@ class Bootstrap(Value):
     """Whether Argo Workflows, JobSet, Kueue and these components are installed and a training run proves the cluster;
     off where somebody else installs what runs there: the cluster then counts as proven once its nodes reach each
     other's pods."""
-    proof_run: str = "demo"
-    """Run profile that is trained at the end; the cluster counts as proven where it succeeds."""
+    proof_run: str | None = None
+    """Run profile that is trained at the end; the cluster counts as proven where it succeeds. Left out: `demo`, or
+    `demo-gpus` where every pool has GPUs. Empty: none is trained."""
     join_seconds: PositiveSeconds = 300.0
     """A host that is no Ready node by then is given its reason."""
     batch_share: Share = 0.2

@@ -54,6 +54,7 @@ from workflows.programs.serving.objects import (
     definitions_of,
     marked,
     own_objects,
+    standing_by,
     tolerating,
 )
 from workflows.programs.serving.world import condition, phase, why_not
@@ -172,7 +173,8 @@ def _apply_first(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]:
     begin(Options(one.name, version=one.profile.version, notes_in=NAMESPACE), site.api)
     names = [part(item, "metadata").get("name") for item in objects if item.get("kind") == "Namespace"]
     own: list[Manifest] = [] if one.profile.namespace in names else [_namespace(one.profile.namespace)]
-    found = [marked(tolerating(item), one.name, one.wanted) for item in (*own, *objects)]
+    kept = map(standing_by, objects) if one.standby else objects
+    found = [marked(tolerating(item), one.name, one.wanted) for item in (*own, *kept)]
     _apply(site, found, one.profile.namespace, one.profile.crds)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Collection
 from dataclasses import replace
 
 from profiles.errors import NotFound, PrimusError, Unavailable
@@ -62,7 +63,7 @@ def gather(resolved: Resolved, attempt: AttemptRecord, incident: IncidentRecord,
         terminations=tuple(pod.termination for pod in pods if pod.termination is not None),
         gate=said.gate,
         choice=said.choice,
-        lines=tuple(line for pod in telling(gang, signal, nodes) for line in lines_of(cluster, pod)),
+        lines=tuple(line for pod in telling(gang, signal, nodes, quiet.kubelets) for line in lines_of(cluster, pod)),
         silent_nodes=quiet.launchers,
         unreached_nodes=quiet.kubelets,
         answering_nodes=quiet.answering,
@@ -126,9 +127,13 @@ def _settled(cluster: Cluster, resolved: Resolved, ours: dict[str, str], *, wait
     return pods
 
 
-def telling(pods: tuple[Pod, ...], signal: Signal, nodes: list[Node]) -> list[Pod]:
-    """Pods whose logs may show why the attempt ended; pods that will not answer are left out."""
-    own = [pod for pod in pods if pod.role != labels.COORDINATOR_ROLE]
+def telling(pods: tuple[Pod, ...], signal: Signal, nodes: list[Node], unreached: Collection[str] = ()) -> list[Pod]:
+    """Pods whose logs may show why the attempt ended; pods that will not answer are left out.
+
+    `unreached` are nodes whose kubelets do not answer. One that lost its power is still called ready for most of a
+    minute, and the API server tries for half a minute to reach it.
+    """
+    own = [pod for pod in pods if pod.role != labels.COORDINATOR_ROLE and pod.node not in unreached]
     failed = [pod for pod in own if pod.phase == "Failed"]
     first = sorted(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at or 0.0, pod.name))
     ready = {node.name for node in nodes if node.ready is True and signal in (Signal.POD_FAILED, Signal.ATTEMPT_FAILED)}

@@ -34,6 +34,7 @@ ORDER = (
     "fabric_rounds",
     "health_status",
     "host_look",
+    "bootstrap_plan",
     "on_call",
     "warm",
     "in_place",

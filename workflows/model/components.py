@@ -49,6 +49,9 @@ class ChosenComponent:
     to_new_nodes: bool = False
     """Its pods run on nodes that no test has passed yet: the start-up taint is tolerated (`workflows.tolerations`)."""
 
+    standby: bool = False
+    """Its controllers have a second pod each on another node (`workflows.programs.serving.objects.standing_by`)."""
+
     @property
     def name(self) -> str:
         """Of the component."""
@@ -68,6 +71,7 @@ class ChosenComponent:
         said = [profile.version, source, self.sha256, dict(self.values), images, profile.namespace, profile.crds]
         said.append(self.made_of)
         said += [STARTUP, *LOST] if self.to_new_nodes else []
+        said += ["standby"] if self.standby else []
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from flows.decisions.explain.reasons import Hold, Reason, Witness, of_condition, of_event
 from flows.decisions.recovery.nodes import refusal
+from flows.decisions.text import first_names
 from workflows import labels
 from workflows.model.cluster import Container, Event, Pod
 from workflows.model.fleet import NodeCandidate
@@ -261,6 +262,7 @@ _PLAIN: tuple[tuple[str, Callable[[str], bool]], ...] = (
 
 _NODES_TOLD = 12
 """So many nodes of the pool are told one by one."""
+_OTHERS_TOLD = 3
 
 
 def node_reasons(cluster: ClusterSight, pods: Sequence[Pod], avoid: tuple[str, ...] = ()) -> tuple[Reason, ...]:
@@ -278,15 +280,18 @@ def node_reasons(cluster: ClusterSight, pods: Sequence[Pod], avoid: tuple[str, .
 
 
 def cordoned_notes(cluster: ClusterSight) -> tuple[str, ...]:
-    """Nodes that were cordoned while pods of the attempt run there."""
+    """Nodes that were cordoned while pods of the attempt run there, and why others of the pool are not free for it."""
     used = {pod.node for pod in cluster.pods if pod.node and pod.phase == "Running"}
     nodes = sorted(used & {node.name for node in cluster.nodes if node.cordoned})
     if not nodes:
         return ()
     verb = "is" if len(nodes) == 1 else "are"
+    others = [node for node in cluster.candidates if node.name not in used]
+    kept = [f"{node.name} ({why})" for node in others if (why := refusal(node))]
+    out = f"; not free: {first_names(kept, _OTHERS_TOLD)}" if kept else ""
     return (
         f"{', '.join(nodes)} {verb} cordoned: the run moves away as soon as others are free, unless its profile says "
-        "`recovery.leave_cordoned_nodes: false`",
+        f"`recovery.leave_cordoned_nodes: false`{out}",
     )
 
 

@@ -140,3 +140,15 @@ def test_what_would_be_sent_is_rendered_without_asking_anybody() -> None:
     assert rendered_components(cluster) == rendered_components(cluster)
     with pytest.raises(ProfileError, match="no such section"):
         wanted_components(load_cluster("local"))
+
+
+def test_controllers_of_the_first_stand_by_for_each_other_where_there_is_a_second_node() -> None:
+    cluster = load_cluster("bootstrap-example")
+    assert cluster.bootstrap is not None
+    one = dict(list(cluster.bootstrap.hosts.items())[:1])
+    alone = cluster.model_copy(update={"bootstrap": cluster.bootstrap.model_copy(update={"hosts": one})})
+    paired = {found.name: found for found in wanted_components(cluster)}
+    single = {found.name: found for found in wanted_components(alone)}
+    assert {name for name, found in paired.items() if found.standby} == {"argo-workflows", "jobset", "kueue"}
+    assert not any(found.standby for found in single.values())
+    assert paired["jobset"].wanted != single["jobset"].wanted

@@ -154,3 +154,35 @@ def test_the_example_is_what_its_comments_say() -> None:
     assert cluster.bootstrap.control_planes == ("control-1", "control-2", "control-3")
     assert {host.pool for host in cluster.bootstrap.hosts.values() if host.works} == {"mi300x", "h200"}
     assert all(host.rack for host in cluster.bootstrap.hosts.values())
+
+
+@pytest.mark.parametrize(
+    ("said", "hardware", "run"),
+    [
+        (None, ("cpu",), "demo"),
+        (None, ("mi300x", "cpu"), "demo"),
+        (None, ("gb200",), "demo-gpus"),
+        ("", ("mi300x",), ""),
+        ("nanogpt", ("mi300x",), "nanogpt"),
+    ],
+)
+def test_a_cluster_that_names_no_run_is_proven_by_one_that_fits(
+    said: str | None, hardware: tuple[str, ...], run: str
+) -> None:
+    cluster = load.load_cluster("bootstrap-example")
+    assert cluster.bootstrap is not None
+    pools = tuple(
+        cluster.pools[0].model_copy(update={"name": name, "hardware": name, "topology": None}) for name in hardware
+    )
+    section = cluster.bootstrap.model_copy(update={"proof_run": said})
+    assert cluster.model_copy(update={"pools": pools, "bootstrap": section}).proof_run == run
+
+
+def test_the_example_is_proven_by_a_run_that_fits_it() -> None:
+    cluster = load.load_cluster("bootstrap-example")
+    load.resolve(load.load_run(cluster.proof_run), cluster)
+
+
+def test_the_demo_on_gpus_takes_every_kind_that_is_known() -> None:
+    listed = [load.load_hardware(item.name) for item in load.list_profiles() if item.kind == "hardware"]
+    assert set(load.load_run("demo-gpus").hardware) == {one.name for one in listed if one.vendor != "none"}

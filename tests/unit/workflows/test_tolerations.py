@@ -62,6 +62,26 @@ def test_a_deployment_that_says_how_long_it_stays_with_a_lost_node_is_left_alone
     assert pod_in(made, "Deployment")["tolerations"] == [own, STARTUP, LOST[0]]
 
 
+def test_a_controller_of_one_pod_gets_another_one_on_another_node() -> None:
+    selector = {"matchLabels": {"app": "made"}}
+    own = {"topologyKey": "rack"}
+    made = template("Deployment", {"containers": [], "topologySpreadConstraints": [own]})
+    made["spec"] |= {"replicas": 1, "selector": selector}
+    found = objects.standing_by(made)
+    assert found["spec"]["replicas"] == 2
+    mine, apart = pod_in(found, "Deployment")["topologySpreadConstraints"]
+    assert (mine, apart["topologyKey"], apart["labelSelector"]) == (own, "kubernetes.io/hostname", selector)
+    assert apart["whenUnsatisfiable"] == "ScheduleAnyway", "a cluster that has lost all but one node still has both"
+    assert objects.standing_by(found) == found
+    assert objects.standing_by(template("Deployment", {}))["spec"]["replicas"] == 2, "one, where it does not say so"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in objects.POD_TEMPLATES if kind != "Deployment"])
+def test_no_other_kind_gets_another_pod(kind: str) -> None:
+    made = template(kind, {"containers": []})
+    assert objects.standing_by(made) == made
+
+
 def test_what_has_no_pods_stays_as_it_is() -> None:
     made: Json = {"kind": "ConfigMap", "metadata": {"name": "made"}, "data": {"a": "b"}}
     assert objects.tolerating(made) == made

@@ -109,8 +109,8 @@ def marked(manifest: Json, component: str, wanted: str) -> Json:
 def tolerating(manifest: Json) -> Json:
     """The object, whose pods may run on nodes that no preflight has passed yet.
 
-    Those of a Deployment leave a lost node soon, unless it says itself how long they stay. A DaemonSet's belong to their
-    node, and a StatefulSet's do not move while their node is silent.
+    Those of a Deployment leave a lost node soon, unless it says itself how long they stay. A DaemonSet's belong to
+    their node, and a StatefulSet's do not move while their node is silent.
     """
     kind = str(manifest.get("kind"))
     path = POD_TEMPLATES.get(kind)
@@ -124,6 +124,27 @@ def _with_tolerations(found: Json, path: Tuple[str, ...], of_lost: Sequence[Json
     own = [one for one in cast("List[Json]", found.get("tolerations") or []) if one not in (STARTUP, *of_lost)]
     said = {one.get("key") for one in own}
     return {**found, "tolerations": [*own, dict(STARTUP), *(dict(one) for one in of_lost if one["key"] not in said)]}
+
+
+def standing_by(manifest: Json) -> Json:
+    """The object with a second pod on another node where it is a Deployment of one.
+
+    Of two controllers one leads; the other takes over within seconds where the first one's node is lost, instead of
+    being made anew once Kubernetes has noticed that.
+    """
+    spec = cast("Json", manifest.get("spec") or {})
+    if manifest.get("kind") != "Deployment" or spec.get("replicas", 1) != 1:
+        return manifest
+    template = cast("Json", spec.get("template") or {})
+    pod = cast("Json", template.get("spec") or {})
+    apart = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": spec.get("selector"),
+    }
+    pod = {**pod, "topologySpreadConstraints": [*cast("List[Json]", pod.get("topologySpreadConstraints") or []), apart]}
+    return {**manifest, "spec": {**spec, "replicas": 2, "template": {**template, "spec": pod}}}
 
 
 def own_objects(objects: Sequence[Json], *, data: bool) -> List[Json]:

@@ -22,8 +22,8 @@ EVERYTHING: Json = {"operator": "Exists"}
 STARTUP: Json = {"key": "primus-flows.io/startup", "operator": "Exists", "effect": "NoSchedule"}
 """The same of the taint with which nodes join, and of no other one."""
 LOST_SECONDS = 20
-"""How long a controller's pod stays with a node that is lost: Kubernetes itself would leave it there for 300 s, in which
-no gang starts."""
+"""How long a controller's pod stays with a node that is lost: Kubernetes itself would leave it there for 300 s, in
+which no gang starts."""
 LOST: Tuple[Json, ...] = tuple(
     {"key": f"node.kubernetes.io/{how}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_SECONDS}
     for how in ("not-ready", "unreachable")

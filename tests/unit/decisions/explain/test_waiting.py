@@ -46,6 +46,7 @@ from tests.support.builders.why_sights import (
     waiting,
     workload,
 )
+from workflows.model.fleet import NodeCandidate
 from workflows.model.records import Story
 from workflows.model.why import ClusterSight, DriverSight, RunSight
 from workflows.programs.progress.pace import StepRate
@@ -99,6 +100,15 @@ def test_a_node_that_somebody_wants_empty_is_told() -> None:
     assert [reason.hold for reason in found.reasons] == [Hold.RUNNING]
     [note] = found.notes
     assert note.startswith("node-1 is cordoned: the run moves away as soon as others are free")
+    assert note.endswith("false`")
+    others = (
+        NodeCandidate("node-0", "main", busy="run-1"),
+        NodeCandidate("node-2", "main", quarantined="node_lost"),
+        NodeCandidate("node-3", "main"),
+    )
+    held = cluster(pods=running(2), nodes=nodes, candidates=others)
+    [note] = explain(sight(held, TRAINING, step=9, pace=StepRate(2.0, 2.0))).notes
+    assert note.endswith("; not free: node-2 (quarantined: node_lost)")
     assert explain(sight(cluster(pods=running(1), nodes=nodes), TRAINING, pace=StepRate(2.0, 2.0))).notes == ()
 
 

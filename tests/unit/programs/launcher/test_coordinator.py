@@ -32,7 +32,7 @@ def test_training_goes_on_without_the_coordinator_and_reports_arrive_later(gang:
     until(lambda: (gang.ask("/status").get("step") or 0) > then + 20, "later steps at the new coordinator")
     assert alive(rank)
     rows = [row[0] for row in gang.ask("/v1/steps?since=0")["steps"]]
-    # What it was told before it died may be lost with its memory, nothing that came later. The file lags behind reports.
+    # What it was told before it died may be lost with its memory, nothing that came later; the file lags behind.
     told = (gang.folder_of(0) / "steps.jsonl").read_text().splitlines()
     before = max(step["step"] for step in map(json.loads, told) if step["at"] <= died)
     assert rows == list(range(rows[0], rows[-1] + 1))

@@ -12,6 +12,7 @@ import pytest
 from profiles.checks.catalogue import PROBES as WORDS
 from tests.support.cases.rows import rows
 from tests.support.fakes.made_gpus import MEMORY_BYTES, MadePlatform
+from tests.support.running.waiting import patience
 from workflows.programs.parsers.text import ParsedOutput
 from workflows.programs.probes import gpus as probes_gpus
 from workflows.programs.probes import one as probes_one
@@ -41,9 +42,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def granted(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Whoever started this process ends it then; a GPU that hangs is waited for until shortly before."""
+    """Whoever started this process ends it then; a GPU that hangs is waited for until shortly before.
+
+    `seconds` are those of a calm machine: the others must have begun and come to their stage by then.
+    """
     monkeypatch.setattr(children, "_BEGAN", time.monotonic())
-    monkeypatch.setenv(LIMIT_VARIABLE, str(seconds + END_SECONDS))
+    monkeypatch.setenv(LIMIT_VARIABLE, str(patience(seconds) + END_SECONDS))
 
 
 def unheard(_line: object, _name: str) -> None:

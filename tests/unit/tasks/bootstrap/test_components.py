@@ -179,8 +179,12 @@ def test_pods_of_the_first_come_to_nodes_that_no_preflight_has_passed_yet(tmp_pa
     metadata = {"name": "controller", "namespace": "made"}
     made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": {"spec": pod}}}
     api = made_api()
-    assert bring(site_of(tmp_path, api, Seam(served), json.dumps([made]).encode())) == {}
-    found = api.objects["/apis/apps/v1/namespaces/made/deployments/controller"]["spec"]["template"]["spec"]
+    site = site_of(tmp_path, api, Seam(served), json.dumps([made]).encode())
+    paired = tuple(replace(one, standby=one.profile.first) for one in site.chosen)
+    assert bring(replace(site, chosen=paired)) == {}
+    sent = api.objects["/apis/apps/v1/namespaces/made/deployments/controller"]["spec"]
+    found = sent["template"]["spec"]
+    assert sent["replicas"] == 2, "one leads, and another one stands by"
     assert found["tolerations"] == [own, STARTUP, *LOST]
     assert found["containers"] == pod["containers"]
 

@@ -147,5 +147,9 @@ def test_pods_that_failed_first_are_read_first_and_then_those_that_have_not_ende
     assert names(Signal.POD_FAILED) == ["b", "a", "c"], "who cannot be reached is not asked"
     assert names(Signal.NUMERIC) == ["b", "a"], "its ranks still train"
     assert names(Signal.NODE_NOT_READY) == ["b", "a"], "the reason is known"
+    lost = replace(dying, name="h", node="o")
+    three = [*nodes, a_node("o", ready=True)]
+    told = telling((late, dying, lost), Signal.POD_FAILED, three, unreached=("o",))
+    assert [pod.name for pod in told] == ["a", "c"], "a node without power is called ready for most of a minute"
     many = tuple(replace(early, name=f"p{n}") for n in range(LOG_PODS))
     assert len(telling((dying, *many), Signal.POD_FAILED, nodes)) == LOG_PODS
