@@ -6,6 +6,7 @@ workflow, called after what it does: whoever comes after a kill finds it and goe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -18,7 +19,7 @@ import yaml
 from profiles.bootstrap.components import BuiltInSource
 from profiles.bootstrap.inventory import Mirror
 from profiles.cluster import ClusterProfile
-from profiles.errors import PrimusError, ProfileError, Unavailable
+from profiles.errors import NotFound, PrimusError, ProfileError, Unavailable
 from profiles.health import HealthValues
 from profiles.loading.load import load_workspace
 from profiles.vocabulary import VerdictWord
@@ -27,7 +28,7 @@ from tasks.bootstrap.mirror import checked_authority, mirror_bytes
 from tasks.cluster import Cluster, Manifest
 from tasks.workflow_runs import ENDED, follow_workflow, phase_of, submit_workflow
 from workflows import labels
-from workflows.bootstrap.components import ASK, PUT, REPORT, ComponentsPlan, components_workflow, installer
+from workflows.bootstrap.components import ASK, PIPELINE, PUT, REPORT, ComponentsPlan, components_workflow, installer
 from workflows.bootstrap.removal import Leaving, RemovalPlan, removal_workflow
 from workflows.model.bootstrap import Stage
 from workflows.model.components import (
@@ -135,24 +136,54 @@ def look_components(api: Api) -> dict[str, InstalledComponent]:
 
 def bring_components(site: ComponentsSite, names: Collection[str], tell: Tell) -> dict[str, str]:
     """Install and prove these; the ids of the steps that failed, with the innermost words. Others are left alone."""
-    asked = [one for one in site.chosen if one.name in names]
+    asked = tuple(one for one in site.chosen if one.name in names)
     failures: dict[str, str] = {}
     applied: list[Manifest] = []
     try:
-        there = look_components(site.api)
+        fresh, plan = _planned(site, asked)
         _apply(site, installer(), NAMESPACE, ())
-        fresh = {one.name for one in asked if _must_be_applied(one, there.get(one.name))}
+        if _end_others(site, plan.fingerprint, tell):
+            fresh, plan = _planned(site, asked)
         for one in (one for one in asked if one.profile.first and one.name in fresh):
             tell(f"{one.name} {one.profile.version}: applying")
             applied += _apply_first(site, one)
         show_certificates(site.api, awaited_certificates(applied))
-        install = frozenset(one.name for one in asked if not one.profile.first and one.name in fresh)
-        built_in = built_in_objects(site.profile, asked)
-        plan = ComponentsPlan(site.profile, tuple(asked), install, 0, built_in, site.nodes, site.authority, site.ledger)
         failures = _told(plan, _run(site, plan, tell))
     except (PrimusError, ApiError, ObjectsError, OSError) as error:
         failures = {f"{Stage.COMPONENTS}/{one.name}": str(error) for one in asked}
     return failures
+
+
+def _planned(site: ComponentsSite, asked: tuple[ChosenComponent, ...]) -> tuple[frozenset[str], ComponentsPlan]:
+    """Names of those that must be installed as things are now, and what one workflow does with all of them."""
+    there = look_components(site.api)
+    fresh = frozenset(one.name for one in asked if _must_be_applied(one, there.get(one.name)))
+    install = frozenset(one.name for one in asked if not one.profile.first and one.name in fresh)
+    built_in = built_in_objects(site.profile, asked)
+    return fresh, ComponentsPlan(site.profile, asked, install, 0, built_in, site.nodes, site.authority, site.ledger)
+
+
+def _end_others(site: ComponentsSite, own: str, tell: Tell) -> bool:
+    """Whether a workflow of an earlier command, that does something else, still ran; it has ended by now.
+
+    Two at once would meet in one chart, and ending one amid an install leaves the chart locked: so it is followed to
+    its end. One that nobody has begun yet has done nothing, and is taken away. `own`: name or fingerprint of what is
+    to run.
+    """
+    found = False
+    for other in site.seam.list("Workflow", {labels.PIPELINE: PIPELINE}):
+        name, wanted = str(part(other, "metadata")["name"]), part(other, "metadata", "annotations").get(labels.WANTED)
+        if own in (name, wanted) or phase_of(other) in ENDED:
+            continue
+        found = True
+        if not phase_of(other):
+            _gone(site, name)
+            continue
+        tell(f"workflow {name} of an earlier command still runs: its end comes first")
+        with contextlib.suppress(NotFound):
+            for _ in follow_workflow(site.seam, name):
+                pass
+    return found
 
 
 def _must_be_applied(one: ChosenComponent, there: InstalledComponent | None) -> bool:
@@ -377,6 +408,7 @@ def remove_components(site: ComponentsSite, leaving: Sequence[Leaving], tell: Te
         if rest:
             built_in = built_in_objects(site.profile, [one.component for one in rest])
             plan = RemovalPlan(site.profile, rest, NUMBERS + 1, built_in, site.authority, site.ledger)
+            _end_others(site, plan.name, tell)
             existing = site.seam.get("Workflow", plan.name)
             if existing is not None and phase_of(existing) in ENDED:
                 _gone(site, plan.name)

@@ -70,9 +70,14 @@ class Seam:
 
     def __init__(self, ends: Callable[[Manifest], dict[str, Any]]) -> None:
         self.ends, self.workflows, self.submitted = ends, dict[str, Manifest](), list[str]()
+        self.followed: list[str] = []
 
     def get(self, kind: str, name: str) -> Manifest | None:
         return self.workflows.get(name)
+
+    def list(self, kind: str, wanted: dict[str, str]) -> list[Manifest]:
+        [(key, value)] = wanted.items()
+        return [one for one in self.workflows.values() if one["metadata"].get("labels", {}).get(key) == value]
 
     def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         self.submitted.append(manifest["metadata"]["name"])
@@ -82,6 +87,7 @@ class Seam:
     def watch(self, kind: str, wanted: dict[str, str], **_: Any) -> Iterator[Seen]:
         [name] = wanted.values()
         found = self.workflows[name]
+        self.followed.append(name)
         found["status"] = self.ends(found)
         yield Seen("MODIFIED", found, "1")
 
@@ -264,8 +270,10 @@ def test_after_a_kill_the_workflow_that_runs_is_found_and_one_that_ended_is_made
     assert seam.submitted == [name, name], "what has ended says nothing of now"
     seam.workflows[name]["status"] = {"phase": "Running"}
     seam.workflows[name]["metadata"]["annotations"][labels.WANTED] = "another"
+    seam.followed.clear()
     assert bring(site) == {}
-    assert len(set(seam.submitted)) == 2, "another one's name is left to it"
+    assert seam.followed == [name, name], "another one comes to its end first"
+    assert seam.submitted == [name, name, name]
 
 
 def test_what_holds_as_it_is_wanted_is_only_asked_again(tmp_path: Path) -> None:
@@ -429,3 +437,30 @@ def test_any_kind_is_asked_for_over_the_client_s_own_connection() -> None:
             ApiServer(lambda: configuration, clock=iter(range(0, 10**6, 100)).__next__, sleep=lambda _: None)
         ).get(path)
     assert away.value.code == 0
+
+
+def left(name: str, **status: str) -> Manifest:
+    """A workflow that a command which died had begun."""
+    marks = {"labels": {labels.PIPELINE: "bootstrap"}, "annotations": {labels.WANTED: "other"}}
+    return {"metadata": {"name": name, **marks}, "spec": {"templates": []}, "status": status}
+
+
+def test_a_workflow_of_a_command_that_died_comes_to_its_end_before_another_one_begins(tmp_path: Path) -> None:
+    told: list[str] = []
+    seam = Seam(served)
+    seam.workflows = {
+        "runs": left("runs", phase="Running"),
+        "ended": left("ended", phase="Failed"),
+        "never-begun": left("never-begun"),
+    }
+    site = site_of(tmp_path, made_api(), seam)
+    assert bring_components(site, [one.name for one in site.chosen], told.append) == {}
+    [own] = seam.submitted
+    assert seam.followed == ["runs", own]
+    assert set(seam.workflows) == {"runs", "ended", own}, "who has not begun has done nothing"
+    assert told[0] == "workflow runs of an earlier command still runs: its end comes first"
+    again = Seam(served)
+    again.workflows = {own: seam.workflows[own]}
+    again.workflows[own]["status"] = {"phase": "Running"}
+    bring(replace(site, seam=cast("Cluster", again)))
+    assert (again.submitted, set(again.followed)) == ([], {own}), "one that does the same is adopted"
