@@ -56,7 +56,7 @@ class Workflow:
     suspended: bool = False
     created_at: float | None = None
     steps: tuple[WorkflowStep, ...] = ()
-    """Those that are not done well."""
+    """Those that are not done well, and no later try of them was either."""
     gate: tuple[GateReport, ...] = ()
     choice: ResumeChoice | None = None
     run: str = ""
@@ -70,24 +70,35 @@ class Workflow:
 
 def workflow_of(workflow: Json) -> Workflow:
     """A Workflow."""
-    metadata, status, steps = part(workflow, "metadata"), part(workflow, "status"), steps_of(workflow)
+    metadata, status, nodes = part(workflow, "metadata"), part(workflow, "status"), _nodes_of(workflow)
+    steps, overcome = {name: _step(part(nodes, name)) for name in nodes if part(nodes, name)}, _overcome(nodes)
     return Workflow(
         name=metadata.get("name", ""),
         phase=status.get("phase") or "",
         message=status.get("message") or "",
         suspended=bool(part(workflow, "spec").get("suspend")),
         created_at=seconds(metadata.get("creationTimestamp")),
-        steps=tuple(step for step in steps if step.phase not in DONE),
-        gate=tuple(gate_reports(step for step in steps if step.kind == "Pod" and step.template == "gate")),
-        choice=_choice(steps),
+        steps=tuple(step for name, step in steps.items() if step.phase not in DONE and name not in overcome),
+        gate=tuple(gate_reports(step for step in steps.values() if step.kind == "Pod" and step.template == "gate")),
+        choice=_choice([*steps.values()]),
         run=part(metadata, "labels").get(labels.RUN, ""),
     )
 
 
 def steps_of(workflow: Json) -> list[WorkflowStep]:
     """The nodes that can be read, in the order of the status; none before there is one."""
-    nodes = part(unpacked(workflow), "status", "nodes")
+    nodes = _nodes_of(workflow)
     return [_step(part(nodes, name)) for name in nodes if part(nodes, name)]
+
+
+def _nodes_of(workflow: Json) -> Json:
+    return part(unpacked(workflow), "status", "nodes")
+
+
+def _overcome(nodes: Json) -> set[str]:
+    """Ids of tries that failed before another one of the same step succeeded: they are nobody's failure."""
+    retried = [part(nodes, name) for name in nodes if part(nodes, name).get("type") == "Retry"]
+    return {str(one) for node in retried if node.get("phase") in DONE for one in node.get("children") or ()}
 
 
 def workflow_pods(workflow: Json, template: str = "") -> list[WorkflowStep]:

@@ -108,3 +108,25 @@ def test_every_reader_of_a_workflow_reads_compressed_nodes() -> None:
     assert workflow_of(packed) == workflow_of(plain)
     assert [step.name for step in workflow_of(packed).steps] == ["b"]
     assert steps_of({}) == []
+
+
+def test_a_try_that_failed_before_another_one_succeeded_is_no_failed_step() -> None:
+    """So Argo writes it: a node of type Retry over its tries."""
+
+    def node(kind: str, phase: str, *children: str) -> dict[str, object]:
+        return {"type": kind, "phase": phase, "displayName": kind, "message": "StartError", "children": [*children]}
+
+    nodes = {
+        "well": node("Retry", "Succeeded", "well-0", "well-1"),
+        "well-0": node("Pod", "Error"),
+        "well-1": node("Pod", "Succeeded"),
+        "ill": node("Retry", "Error", "ill-0", "ill-1"),
+        "ill-0": node("Pod", "Failed"),
+        "ill-1": node("Pod", "Error"),
+        "at-work": node("Retry", "Running", "at-work-0", "at-work-1"),
+        "at-work-0": node("Pod", "Error"),
+        "at-work-1": node("Pod", "Running"),
+    }
+    view = workflow_of({"metadata": {"name": "w"}, "status": {"phase": "Running", "nodes": nodes}})
+    assert len(view.failed_steps) == 3
+    assert [step.phase for step in view.steps] == ["Error", "Failed", "Error", "Running", "Error", "Running"]
