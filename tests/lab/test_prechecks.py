@@ -49,19 +49,24 @@ def test_every_defect_has_its_check() -> None:
 def test_a_broken_host_is_found_before_anything_is_changed(
     lab: Lab,
     untouched: set[str],
+    *,
     case: str,
     check: str,
     found: str,
     whose: Literal["own", "twin", "all"] = "own",
     user: str = "root",
+    alone: bool = False,
 ) -> None:
     names, host = lab.options.names(), lab.hosts[-1]
     hit = {"own": {host.name}, "twin": {host.name, other(lab, host).name}, "all": set(names)}[whose]
     with broken(case, lab, host):
         told = judged(lab, user)
-    assert [(one.check, set(one.hosts), str(one.word)) for one in told.stopped] == [(check, hit, "fail")], told.why
+    others = set(names) - hit
+    untried = [(one, others, "unknown") for one in ("ports", "mtu")] if alone else []
+    stopped = [(one.check, set(one.hosts), str(one.word)) for one in told.stopped]
+    assert stopped == [(check, hit, "fail"), *untried], told.why
     assert found in told.stopped[0].found
-    assert set(told.fit) == set(names) - hit
+    assert set(told.fit) == (set() if alone else others)
     assert files(lab) ^ untouched == set(), "neither a look nor a mended defect leaves anything"
 
 
