@@ -46,10 +46,9 @@ def test_every_defect_has_its_check() -> None:
 
 
 @rows("lab/prechecks")
-def test_a_broken_host_is_found_before_anything_is_changed(
+def test_a_broken_host_is_found_before_anything_is_changed(  # noqa: PLR0917 - the columns of a row
     lab: Lab,
     untouched: set[str],
-    *,
     case: str,
     check: str,
     found: str,
