@@ -7,10 +7,11 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.lab.hosts import Host
 from tests.lab.layout import VIRTUAL
 
 ASK_S = 0.1
@@ -64,3 +65,11 @@ def _ask(found: Asked, over: threading.Event) -> None:
 def load() -> str:
     """How much else this machine does: what measured seconds stand beside."""
     return f"load {', '.join(f'{one:.1f}' for one in os.getloadavg())}"
+
+
+def services(hosts: Sequence[Host]) -> dict[str, str]:
+    """What the API answers each host at its service's address, which every kube-proxy must know."""
+    kubectl = "kubectl --kubeconfig /etc/kubernetes/admin.conf"
+    address = hosts[0].run(f"{kubectl} get service kubernetes -o jsonpath='{{.spec.clusterIP}}'").strip()
+    curl = f"curl -sk --max-time 5 -o /dev/null -w '%{{http_code}}' https://{address}:443/readyz"
+    return {host.name: host.run(curl, check=False).strip() for host in hosts}

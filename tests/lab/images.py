@@ -24,6 +24,9 @@ PACKET_FILTER = (
     *("/usr/sbin/ipset", "/usr/bin/ip", "/usr/bin/kmod"),
 )
 """What kube-proxy calls, from the hosts' Debian."""
+PROTOCOLS = b"ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\n"
+"""Names of /etc/protocols. Without them nft calls tcp 6, and a kube-proxy that begins over its own table, which it
+reads back by name, takes every service for another one and removes it."""
 XTABLES = ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore")
 PLUGINS = "usr/lib/x86_64-linux-gnu/xtables"
 BUSYBOX = "busybox.lab/busybox:1"
@@ -76,6 +79,7 @@ def layer_of(name: str, here: Cache, root: Path, version: str) -> Layer:
         for called in XTABLES:
             layer.link(f"/usr/sbin/{called}", "xtables-nft-multi")
         layer.link("/usr/sbin/modprobe", "/usr/bin/kmod")
+        layer.data("/etc/protocols", PROTOCOLS)
         for plugin in sorted((root / PLUGINS).iterdir()):
             layer.file(f"/{PLUGINS}/{plugin.name}", plugin)
     elif name == "base":
@@ -107,9 +111,11 @@ def inside(root: Path, *command: str) -> str:
 def archive(here: Cache, root: Path, version: str) -> Path:
     """The archive of a version's images; it is written where it is not there.
 
-    The next patch's has only those that have other names than ours: the rest is the same.
+    The next patch's has only those that have other names than ours: the rest is the same. It is named after how it is
+    made, too: another layer is another archive.
     """
-    target = here.images / f"images-{version}-{root.name}.tar"
+    made = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+    target = here.images / f"images-{version}-{root.name}-{made}.tar"
     if target.exists():
         return target
     ours = names(here, VERSION) if version != VERSION else []

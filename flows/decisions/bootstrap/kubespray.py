@@ -106,7 +106,7 @@ def acceptance(version: str, seen: BuildingSight, *, makes_nodes: bool) -> StepP
 
     Args:
         version: that the profile names.
-        seen: the first, deep look.
+        seen: the first look.
         makes_nodes: its playbooks bring nodes; an upgrade is meant to change versions, and who leaves has any.
     """
     others = sorted(running_versions(seen) - {version})

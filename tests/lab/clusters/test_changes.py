@@ -30,19 +30,6 @@ OTHER: dict[str, Any] = {
 SETTINGS = "/var/lib/kubelet/config.yaml /etc/kubernetes/manifests"
 
 
-@pytest.fixture(scope="module")
-def commands(standing: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """With a home of its own, and hosts that are a proven cluster; afterwards nothing was done to hosts."""
-    standing.renew(*standing.hosts)
-    made = Commands(tmp_path_factory.mktemp("home"), standing.profile)
-    began = time.monotonic()
-    assert made.run()["word"] == "done"
-    print(f"proven from nothing after {time.monotonic() - began:.0f} s ({load()})")
-    yield made
-    made.ledger.close()
-    standing.renew(*standing.hosts)
-
-
 @pytest.fixture
 def proven(standing: Lab, commands: Commands) -> Iterator[Commands]:
     """As the lab's profile wants it."""

@@ -9,7 +9,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ import yaml
 
 from tests.bed.commands import until
 from tests.lab import programs
-from tests.lab.asking import asking, load
+from tests.lab.asking import asking, load, services
 from tests.lab.commands import Commands
 from tests.lab.hosts import Host
 from tests.lab.images import BUSYBOX
@@ -130,17 +130,6 @@ class Cluster:
         until("work on every node", lambda: len(self.look().work) == nodes, patience(120.0), every_s=1.0)
 
 
-@pytest.fixture(scope="module")
-def commands(standing: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """With a home of its own, and hosts that are a proven cluster; afterwards nothing was done to hosts."""
-    standing.renew(*standing.hosts)
-    made = Commands(tmp_path_factory.mktemp("home"), standing.profile)
-    assert made.run()["word"] == "done"
-    yield made
-    made.ledger.close()
-    standing.renew(*standing.hosts)
-
-
 def runs_kubeadm(host: Host) -> bool:
     return host.run("pgrep -x kubeadm || true").strip() != ""
 
@@ -196,6 +185,7 @@ def test_a_cluster_is_upgraded_node_by_node_though_it_is_killed_and_a_kubelet_ca
     assert asked.longest_s < API_AWAY_S
     looks = watched.looks
     assert set(looks[-1].versions.values()) == {NEW}
+    assert set(services(standing.hosts).values()) == {"200"}
     assert all(len(look.closed) <= 1 for look in looks), "one node at a time"
     for name in names:
         assert_emptied_first(looks, name)

@@ -180,7 +180,7 @@ def test_a_cluster_that_names_no_run_is_proven_by_one_that_fits(
 
 def test_the_example_is_proven_by_a_run_that_fits_it() -> None:
     cluster = load.load_cluster("bootstrap-example")
-    load.resolve(load.load_run(cluster.proof_run), cluster)
+    assert load.resolve(load.load_run(cluster.proof_run), cluster).pool.name in {"mi300x", "h200"}
 
 
 def test_the_demo_on_gpus_takes_every_kind_that_is_known() -> None:
