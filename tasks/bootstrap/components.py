@@ -147,7 +147,9 @@ def bring_components(site: ComponentsSite, names: Collection[str], tell: Tell) -
         for one in (one for one in asked if one.profile.first and one.name in fresh):
             tell(f"{one.name} {one.profile.version}: applying")
             applied += _apply_first(site, one)
-        show_certificates(site.api, awaited_certificates(applied))
+        if awaited := awaited_certificates(applied):
+            tell(f"waiting for certificates of {', '.join(one.namespace for one in awaited)}")
+            show_certificates(site.api, awaited)
         failures = _told(plan, _run(site, plan, tell))
     except (PrimusError, ApiError, ObjectsError, OSError) as error:
         failures = {f"{Stage.COMPONENTS}/{one.name}": str(error) for one in asked}

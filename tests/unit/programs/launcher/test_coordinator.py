@@ -21,6 +21,8 @@ def test_training_goes_on_without_the_coordinator_and_reports_arrive_later(gang:
     coordinator = gang.coordinate()
     pod = gang.launch(0, "--steps=100000", STEPS="100000")
     until(lambda: (gang.ask("/status").get("step") or 0) > 5, "steps at the coordinator")
+    recorded = gang.folder_of(0) / "steps.jsonl"
+    until(lambda: recorded.exists() and recorded.stat().st_size > 0, "steps in the file, which lags behind reports")
     (rank,) = gang.ranks().values()
     coordinator.process.kill()
     coordinator.end()
@@ -32,8 +34,8 @@ def test_training_goes_on_without_the_coordinator_and_reports_arrive_later(gang:
     until(lambda: (gang.ask("/status").get("step") or 0) > then + 20, "later steps at the new coordinator")
     assert alive(rank)
     rows = [row[0] for row in gang.ask("/v1/steps?since=0")["steps"]]
-    # What it was told before it died may be lost with its memory, nothing that came later; the file lags behind.
-    told = (gang.folder_of(0) / "steps.jsonl").read_text().splitlines()
+    # What it was told before it died may be lost with its memory, nothing that came later.
+    told = recorded.read_text().splitlines()
     before = max(step["step"] for step in map(json.loads, told) if step["at"] <= died)
     assert rows == list(range(rows[0], rows[-1] + 1))
     assert rows[0] == 1 or forgets
