@@ -173,7 +173,11 @@ def _end_others(site: ComponentsSite, own: str, tell: Tell) -> bool:
     to run.
     """
     found = False
-    for other in site.seam.list("Workflow", {labels.PIPELINE: PIPELINE}):
+    try:
+        others = site.seam.list("Workflow", {labels.PIPELINE: PIPELINE})
+    except NotFound:  # before Argo is there the API server does not know the kind
+        return False
+    for other in others:
         name, wanted = str(part(other, "metadata")["name"]), part(other, "metadata", "annotations").get(labels.WANTED)
         if own in (name, wanted) or phase_of(other) in ENDED:
             continue

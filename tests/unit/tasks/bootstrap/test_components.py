@@ -12,7 +12,7 @@ import pytest
 from flows.decisions.bootstrap.components import component_proofs, removal_order
 from profiles.bootstrap.components import InlineSource, ManifestsSource
 from profiles.bootstrap.inventory import Mirror
-from profiles.errors import ProfileError, Unavailable
+from profiles.errors import NotFound, ProfileError, Unavailable
 from profiles.loading.load import dump, load_workspace
 from tasks.bootstrap import components
 from tasks.bootstrap.components import (
@@ -64,18 +64,21 @@ def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Seam:
-    """Workflows by name; each ends as `ends` says as soon as it is watched."""
+    """Workflows by name; each ends as `ends` says as soon as it is watched. Before Argo is there the kind is unknown."""
 
     name = "made"
 
     def __init__(self, ends: Callable[[Manifest], dict[str, Any]]) -> None:
         self.ends, self.workflows, self.submitted = ends, dict[str, Manifest](), list[str]()
         self.followed: list[str] = []
+        self.knows: Callable[[], bool] = lambda: True
 
     def get(self, kind: str, name: str) -> Manifest | None:
         return self.workflows.get(name)
 
     def list(self, kind: str, wanted: dict[str, str]) -> list[Manifest]:
+        if not self.knows():
+            raise NotFound(kind, "the server could not find the requested resource")
         [(key, value)] = wanted.items()
         return [one for one in self.workflows.values() if one["metadata"].get("labels", {}).get(key) == value]
 
@@ -156,6 +159,7 @@ def site_of(folder: Path, api: MadeCluster, seam: Seam, data: bytes = DATA) -> C
             chosen.append(replace(one, profile=profile, sha256=hashlib.sha256(data).hexdigest()))
         else:
             chosen.append(one)
+    seam.knows = lambda: f"{NOTES}{note_name('argo-workflows')}" in api.objects
     return ComponentsSite(cluster, tuple(chosen), api, cast("Cluster", seam), ledger="abcdef0123")
 
 
@@ -453,7 +457,10 @@ def test_a_workflow_of_a_command_that_died_comes_to_its_end_before_another_one_b
         "ended": left("ended", phase="Failed"),
         "never-begun": left("never-begun"),
     }
-    site = site_of(tmp_path, made_api(), seam)
+    api = made_api()
+    metadata = {"name": note_name("argo-workflows"), "labels": {labels.COMPONENT: "argo-workflows"}}
+    api.objects[f"{NOTES}{metadata['name']}"] = {"metadata": metadata}
+    site = site_of(tmp_path, api, seam)
     assert bring_components(site, [one.name for one in site.chosen], told.append) == {}
     [own] = seam.submitted
     assert seam.followed == ["runs", own]
