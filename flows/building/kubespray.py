@@ -17,6 +17,7 @@ from flows.building.site import news_of
 from flows.decisions.bootstrap.join_reasons import why_not_joined
 from flows.decisions.bootstrap.judge import version_proof
 from flows.decisions.bootstrap.kubespray import making, scope_of
+from flows.decisions.bootstrap.services import tried_services
 from flows.decisions.text import first_names
 from profiles.bootstrap.engines import Kubespray
 from profiles.vocabulary import VerdictWord
@@ -64,7 +65,7 @@ class KubesprayHosts(ClusterSite):
         validates = self.validates and self.last is None
         if validates:
             _ = self.copy
-        more = Options(units=(KUBELET,))
+        more = Options(units=(KUBELET,), services=tried_services(self.wanted.cluster))
         looking = partial(look_at_hosts, self.wanted.cluster, hosts, deep=deep, more=more, tell=self.looks)
         with ThreadPoolExecutor(1) as pool:
             seeing = pool.submit(copy_context().run, looking)

@@ -26,9 +26,7 @@ from workflows.bootstrap.building import BuildingSight
 from workflows.bootstrap.control_sight import ControlSight
 from workflows.model.bootstrap import CLUSTER, HostNews, Stage, Step
 from workflows.model.host_facts import HostFacts, Unread
-from workflows.programs.hosts.options import Options
 
-QUESTIONS = ("files", "sysctls", "units")
 QUIET = ("began", "ok")
 """What is told of single tasks to those alone who watch: the log of the host has them."""
 
@@ -40,7 +38,8 @@ class KubeadmHosts(ClusterSite):
     def look(self, hosts: Collection[str], *, deep: bool) -> BuildingSight:
         """Hosts and control planes side by side, then what only the API can tell."""
         wanted = self.wanted
-        looking = partial(look_at_hosts, wanted.cluster, hosts, deep=deep, more=self._more(hosts), tell=self.looks)
+        more = questions(wanted.cluster, release_of(wanted), hosts)
+        looking = partial(look_at_hosts, wanted.cluster, hosts, deep=deep, more=more, tell=self.looks)
         with ThreadPoolExecutor(1) as pool:
             seeing = pool.submit(copy_context().run, looking)
             planes = kubeadm.look(self._site())
@@ -48,14 +47,6 @@ class KubeadmHosts(ClusterSite):
         if planes.best is not None:
             keep_kubeconfig(wanted.cluster, planes.best.host)
         return self.keep(seen, planes)
-
-    def _more(self, hosts: Collection[str]) -> Options:
-        """What every host is asked beside, for the proofs of any of them."""
-        asked = [questions(self.wanted.cluster, release_of(self.wanted), name) for name in hosts]
-        files, sysctls, units = (
-            tuple(dict.fromkeys(word for one in asked for word in one[kind])) for kind in QUESTIONS
-        )
-        return Options(files=files, sysctls=sysctls, units=units, images=True, running=True)
 
     def change(self, stage: Stage, steps: Sequence[Step], tell: Tell) -> Mapping[str, str]:
         """Carry out steps of one stage by our plays."""

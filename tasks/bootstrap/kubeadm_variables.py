@@ -78,6 +78,7 @@ def common_variables(cluster: ClusterProfile, release: ReleaseProfile, check: bo
         "primus_snapshots": SNAPSHOTS_KEPT,
         "primus_node_seconds": NODE_SECONDS,
         "primus_server": kubeadm_documents.server_of(bootstrap),
+        "primus_api_service": kubeadm_documents.api_service(bootstrap),
         "primus_peers": {name: bootstrap.hosts[name].ip for name in bootstrap.control_planes},
         "primus_joins_control": False,
         "primus_ignored": list(engine.ignore_preflight),

@@ -108,6 +108,7 @@ def _options(
         authority=authority,
         images=more.images,
         running=more.running,
+        services=more.services,
     )
 
 

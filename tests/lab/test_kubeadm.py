@@ -28,7 +28,6 @@ from workflows.bootstrap import kubeadm_documents
 from workflows.bootstrap.host_state import sections
 from workflows.model.bootstrap import Stage, Step, StepProofs
 from workflows.model.host_facts import HostFacts, Unread
-from workflows.programs.hosts.options import Options
 
 HOLDS_S = patience(120.0)
 """For a step to hold after its play: nodes become ready, members of etcd are promoted."""
@@ -52,16 +51,12 @@ class Made:
     def plan(self) -> tuple[Step, ...]:
         return steps_of(self.cluster, self.site.release)
 
-    def options(self, name: str) -> Options:
-        asked = questions(self.cluster, self.site.release, name)
-        return Options(files=asked["files"], sysctls=asked["sysctls"], units=asked["units"], images=True)
-
     def facts(self) -> dict[str, HostFacts | Unread]:
         bootstrap, _ = sections(self.cluster)
         asked = [
             Question(
                 target(name, host, bootstrap.ssh),
-                self.options(name),
+                questions(self.cluster, self.site.release, [name]),
                 host.ip,
                 (),
             )

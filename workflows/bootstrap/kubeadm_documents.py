@@ -7,6 +7,7 @@ only root may read and that lies in memory for as long as kubeadm runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_network
 from typing import Any
 
 import yaml
@@ -190,6 +191,11 @@ def server_of(bootstrap: Bootstrap) -> str:
     if bootstrap.endpoint is not None:
         return f"{bootstrap.endpoint.address}:{bootstrap.endpoint.port}"
     return f"{bootstrap.hosts[bootstrap.control_planes[0]].ip}:{API_PORT}"
+
+
+def api_service(bootstrap: Bootstrap) -> str:
+    """The API as a service, `address:port`: the first address of their network, whoever made the cluster."""
+    return f"{ip_network(bootstrap.networks.services)[1]}:443"
 
 
 def taint_entry(text: str) -> dict[str, str]:

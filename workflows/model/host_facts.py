@@ -342,6 +342,8 @@ class HostFacts:
         default_factory=dict[str, "tuple[tuple[str, ...], ...] | Unread"]
     )
     """Program of the control plane -> arguments of each process of it; where it was asked for."""
+    services: Mapping[str, str | Unread] = field(default_factory=dict[str, "str | Unread"])
+    """Service (`address:port`) that was asked for -> why it is not reached from the host; "": it is."""
     fetched: Mapping[str, FetchedFile | Unread] = field(default_factory=dict[str, "FetchedFile | Unread"])
     """URL that was asked for -> what came."""
 
@@ -354,6 +356,7 @@ KINDS: Mapping[str, tuple[str, Any]] = {
     "version": ("versions", str),
     "configuration": ("configurations", ProgramConfiguration),
     "processes": ("processes", tuple[tuple[str, ...], ...]),
+    "service": ("services", str),
     "fetch": ("fetched", FetchedFile),
 }
 """Before the colon of an item's name -> field, and what a value of it is."""

@@ -19,6 +19,7 @@ from flows.decisions.bootstrap.configuration import (
 )
 from flows.decisions.bootstrap.judge import Wanted, checks_of, version_proof
 from flows.decisions.bootstrap.plans import section
+from flows.decisions.bootstrap.services import silent_services
 from profiles.bootstrap.engines import Adopt, Kubespray
 from profiles.bootstrap.inventory import NodeTuning
 from profiles.vocabulary import VerdictWord
@@ -46,7 +47,7 @@ COMPARED_AMONG_HOSTS = (
 """Pre-checks that also tell of a cluster that lives whether its hosts have drifted apart."""
 DIGEST_CHARACTERS = 12
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
-MISSING = "missing"
+MISSING, REACHED = "missing", "reached"
 KUBELET = "kubelet.service"
 
 
@@ -88,6 +89,8 @@ def drift_of(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> tup
             found += _sysctl_differences(name, section(wanted).tuning.sysctls, facts)
             found += _unit_differences(name, (KUBELET,), facts)
             found += tuning_differences(name, section(wanted).tuning, facts.tuning)
+        if isinstance(facts, HostFacts):
+            found += service_differences(wanted, name, facts)
     found += _setting_differences(wanted, seen, hosts)
     found += _among_hosts(wanted, seen, hosts)
     found += node_differences(wanted, seen, hosts)
@@ -198,6 +201,14 @@ def tuning_differences(name: str, tuning: NodeTuning, facts: TuningFacts | Unrea
         for field, value in asked.items()
         if getattr(facts, field) not in ("", value)
     ]
+
+
+def service_differences(wanted: Wanted, name: str, facts: HostFacts) -> list[Difference]:
+    """Services that a node does not reach."""
+    unread: list[str] = []
+    silent = silent_services(wanted.cluster, facts, unread)
+    found = [Difference(name, f"service {service}", REACHED, why) for service, why in silent]
+    return [*found, *(_unknown(name, "services", why) for why in unread)]
 
 
 def _among_hosts(wanted: Wanted, seen: BuildingSight, hosts: Collection[str]) -> list[Difference]:

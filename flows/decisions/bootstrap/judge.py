@@ -11,6 +11,7 @@ from flows.decisions.bootstrap.components import component_proofs
 from flows.decisions.bootstrap.kubespray import acceptance, kubespray_proofs
 from flows.decisions.bootstrap.prechecks.judge import Prechecks, prechecks
 from flows.decisions.bootstrap.proofs import kubeadm_proofs
+from flows.decisions.bootstrap.services import reaching
 from profiles.bootstrap.engines import Engine, Kubespray
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.bootstrap.request import Verb
@@ -27,7 +28,8 @@ from workflows.model.host_facts import Unread
 from workflows.model.manifest import items, part
 from workflows.model.nodes import node_of
 
-UNSEEN = StepProof(VerdictWord.UNKNOWN, "it was not looked at")
+NOT_LOOKED_AT = Unread("it was not looked at")
+UNSEEN = StepProof(VerdictWord.UNKNOWN, NOT_LOOKED_AT.why)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def _of_cluster(wanted: Wanted, step: Step, seen: BuildingSight) -> StepProof | 
         case Stage.PROOF:
             return run_proof(seen)
         case Stage.UPGRADE:
-            return upgrade_proof(step.subject, wanted.version, seen)
+            proof = upgrade_proof(step.subject, wanted.version, seen)
+            return reaching(proof, wanted.cluster, seen.facts.get(step.subject, NOT_LOOKED_AT))
         case Stage.LEAVE:
             return leave_proof(step.subject, seen, dead=wanted.dead)
         case Stage.REMOVAL:
@@ -103,7 +106,9 @@ def _of_cluster(wanted: Wanted, step: Step, seen: BuildingSight) -> StepProof | 
 def _nodes(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> dict[str, StepProof]:
     """Of steps that make nodes, as the engine makes them."""
     if isinstance(wanted.engine, Kubespray):
-        return kubespray_proofs(plan, wanted.cluster, wanted.engine, seen.cluster)
+        found = kubespray_proofs(plan, wanted.cluster, wanted.engine, seen.cluster)
+        hosts = {f"{step.stage}/{step.subject}": seen.facts.get(step.subject, NOT_LOOKED_AT) for step in plan}
+        return {name: reaching(proof, wanted.cluster, hosts[name]) for name, proof in found.items()}
     if wanted.release is not None:
         return kubeadm_proofs(plan, wanted.cluster, wanted.release, seen.facts, seen.cluster, wanted.authority)
     return {}
@@ -218,7 +223,7 @@ def leave_proof(host: str, seen: BuildingSight, *, dead: bool) -> StepProof:
         return StepProof(VerdictWord.FAIL, "it is a member of etcd")
     if dead:
         return StepProof(VerdictWord.PASS, "the cluster knows it no more; it was not asked itself")
-    facts = seen.facts.get(host, Unread("it was not looked at"))
+    facts = seen.facts.get(host, NOT_LOOKED_AT)
     if isinstance(facts, Unread):
         return StepProof(VerdictWord.UNKNOWN, f"the cluster knows it no more; itself: {facts.why}")
     left = facts.leftovers

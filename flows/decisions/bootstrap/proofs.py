@@ -14,6 +14,7 @@ from flows.decisions.bootstrap.configuration import (
     host_configuration_proof,
     settings_of,
 )
+from flows.decisions.bootstrap.services import reaching, silent_services, tried_services, unreached
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from profiles.vocabulary import VerdictWord
@@ -26,12 +27,15 @@ from workflows.labels import STARTUP_TAINT
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepProof
 from workflows.model.host_facts import HostFacts, Unread
 from workflows.model.manifest import Json, items, part
+from workflows.programs.hosts.options import Options
 
 STATIC_PODS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """What kubeadm runs on each control plane, as pods called `<name>-<node>`."""
 KUBERNETES = ("kubeadm", "kubectl", "kubelet")
 """Programs that only an upgrade changes on a node."""
 SHOWN = 4
+UNITS = ("kubelet.service", pod_network.TIMER)
+"""Beside those of a host's own state."""
 UNREACHED = "its host was not looked at"
 _NOTHING: Json = {}
 
@@ -77,14 +81,18 @@ def kubeadm_proofs(
     return found
 
 
-def questions(cluster: ClusterProfile, release: ReleaseProfile, name: str) -> dict[str, tuple[str, ...]]:
-    """What a host must be asked for these proofs: `files`, `sysctls` and `units`; its images too."""
-    state = host_state(cluster, release, name)
-    return {
-        "files": (*state.digests, PENDING, leaving.MARK, fallback.BEGUN, pod_network.CONFLIST, pod_network.ROUTES),
-        "sysctls": tuple(key.lstrip("-") for key in state.sysctls),
-        "units": (*state.units, "kubelet.service", pod_network.TIMER),
-    }
+def questions(cluster: ClusterProfile, release: ReleaseProfile, names: Iterable[str]) -> Options:
+    """What these hosts must be asked for these proofs: all of them what any of them needs."""
+    states = [host_state(cluster, release, name) for name in names]
+    files = (PENDING, leaving.MARK, fallback.BEGUN, pod_network.CONFLIST, pod_network.ROUTES)
+    return Options(
+        files=tuple(dict.fromkeys((*(path for state in states for path in state.digests), *files))),
+        sysctls=tuple(dict.fromkeys(key.lstrip("-") for state in states for key in state.sysctls)),
+        units=tuple(dict.fromkeys((*(unit for state in states for unit in state.units), *UNITS))),
+        images=True,
+        running=True,
+        services=tried_services(cluster),
+    )
 
 
 def host_proof(state: HostState, facts: HostFacts | Unread, release: ReleaseProfile) -> StepProof:
@@ -181,13 +189,14 @@ def settings_proof(
         node = control_plane_proof(cluster, version, name, sight, images)
     else:
         node = node_proof(cluster, version, name, sight, without_network=sections(cluster)[1].network == "none")
+    node = reaching(node, cluster, facts)
     if node.word is VerdictWord.PASS:
         return proof
     return StepProof(VerdictWord.UNKNOWN, f"{proof.why}, and whether it bears them is not seen: {node.why}")
 
 
 def network_proof(cluster: ClusterProfile, name: str, facts: HostFacts | Unread, sight: ControlSight) -> StepProof:
-    """Whether the node has its range and the routes to all others, kept, and is ready and will be after a reboot.
+    """Whether the node has its range and routes to all others, kept, reaches services, and is ready after a reboot too.
 
     Where a cluster brings its own network there is no such step: that a kubelet is begun at boot is then seen by a look
     for drift alone.
@@ -222,6 +231,8 @@ def network_proof(cluster: ClusterProfile, name: str, facts: HostFacts | Unread,
         stale = [f"{net} via {gateway}" for net, gateway in sorted(there - set(others)) if _lies_in(net, pods)]
         wrong += [f"a route to pods of no node: {_named(stale)}"] if stale else []
     wrong += _ready(nodes[name], False)
+    silent = silent_services(cluster, facts, unread)
+    wrong += [unreached(silent)] if silent else []
     return _judged(wrong, unread, f"routes to {len(ranges) - 1} other nodes")
 
 

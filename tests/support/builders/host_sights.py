@@ -33,6 +33,8 @@ GPU_NODE = HardwareProfile(
     memory_per_node="2000Gi",
 )
 CA = "a" * 64
+API_SERVICE = "10.96.0.1:443"
+"""Where nodes find the API with the networks that a profile has by itself."""
 
 
 def profile(**more: Any) -> ClusterProfile:
@@ -107,6 +109,7 @@ def items(name: str, *, controls: bool, works: bool, own: str = "") -> dict[str,
         "nics": [{"name": f"mlx5_{number}", **nic} for number in range(2)] if works else [],
         "firmware": {"bios": "2.1"},
         "registry": "ok",
+        f"service:{API_SERVICE}": "",
         "name:registry.site": ["10.0.0.3"],
         f"fetch:{MIRROR}": {"sha256": "b" * 64, "expected": "b" * 64, "size": 9, "seconds": 0.1},
     }

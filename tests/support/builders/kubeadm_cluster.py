@@ -11,6 +11,7 @@ import yaml
 
 from flows.decisions.bootstrap.configuration import CONTROL_PROGRAMS
 from flows.decisions.bootstrap.proofs import STATIC_PODS, questions
+from flows.decisions.bootstrap.services import tried_services
 from profiles.bootstrap.arguments import KUBEADM_DEFAULTS, KUBEADM_OWN, ControlProgram
 from profiles.bootstrap.engines import Kubeadm
 from profiles.bootstrap.release import ReleaseProfile
@@ -33,8 +34,8 @@ HOSTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-RUNNING = ("configurations", "processes", "container_runtime")
-"""Facts of what programs of Kubernetes run with."""
+RUNNING = ("configurations", "processes", "container_runtime", "services")
+"""Facts of what programs of Kubernetes run with, and of what they make."""
 
 
 def kubeadm_cluster(**bootstrap: object) -> ClusterProfile:
@@ -113,9 +114,9 @@ def facts_of(cluster: ClusterProfile, made: ReleaseProfile, name: str) -> HostFa
         processes={program: (command_line(cluster, program),) for program in CONTROL_PROGRAMS},
         sysctls={key.lstrip("-"): value for key, value in state.sysctls.items()},
         units={
-            unit: UnitState("loaded", "active", "running", "enabled")
-            for unit in questions(cluster, made, name)["units"]
+            unit: UnitState("loaded", "active", "running", "enabled") for unit in questions(cluster, made, [name]).units
         },
+        services=dict.fromkeys(tried_services(cluster), ""),
         versions={"kubelet": made.version},
         images=tuple(HostImage(image, "sha256:1") for image in state.images),
         routes=tuple(HostRoute(one.range, "eth0", one.address) for one in known if one.node != name),

@@ -14,6 +14,7 @@ from typing import Any
 
 from flows.building import kubespray as site
 from flows.decisions.bootstrap.proofs import STATIC_PODS
+from flows.decisions.bootstrap.services import tried_services
 from profiles.cluster import ClusterProfile
 from profiles.errors import Unavailable
 from tasks.bootstrap import access, draining, planes
@@ -90,8 +91,11 @@ class FileHosts:
         """Sound hosts."""
         self.looks.append(tuple(hosts))
         found = host_sights.sight_of(profile)
-        bare = {name: replace(one, facts=replace(one.facts, gpus=(), nics=())) for name, one in found.hosts.items()}
-        return replace(found, hosts={name: one for name, one in bare.items() if name in hosts})
+        facts = {name: replace(one.facts, gpus=(), nics=()) for name, one in found.hosts.items()}
+        for name in hosts:
+            silent = "" if self.version_of(name) else "the host is no node yet"
+            facts[name] = replace(facts[name], services=dict.fromkeys(tried_services(profile), silent))
+        return replace(found, hosts={name: replace(found.hosts[name], facts=facts[name]) for name in hosts})
 
     def run_on(self, profile: ClusterProfile, host: str, words: Sequence[str], seconds: float = 0.0) -> str:
         """What a command prints on a host."""

@@ -22,6 +22,10 @@ from workflows.programs.hosts.options import Options
 FETCH_SECONDS = 15.0
 """Of one file as a whole; the file that is asked for has some megabytes at most."""
 MOST_FETCHED = 1 << 30
+SERVICE_SECONDS, SERVICE_TRIES = 2.0, 3
+"""A connection may come to an instance that has just died; the next one most likely comes to another."""
+NODE = "/etc/kubernetes/kubelet.conf"
+"""Without it a host is no node: nothing there leads to services, and trying would only take time."""
 DNS_PORT, DNS_SECONDS = 53, 3.5
 _QUESTION = b"\x70\x66\x01\x00\x00\x01" + bytes(6) + b"\x09localhost\x00\x00\x01\x00\x01"
 """Of the name `localhost` for its address (RFC 1035, 4.1): every server answers it by itself, or refuses."""
@@ -41,6 +45,7 @@ def works(asked: Options) -> Dict[str, Callable[[], Any]]:
         "resolver": lambda: _resolver(root),
     }
     found.update({f"name:{name}": partial(_resolved, name) for name in asked.names})
+    found.update({f"service:{service}": partial(_unreached, root, service) for service in asked.services})
     for url, sha256 in asked.fetch:
         found[f"fetch:{url}"] = partial(_fetched, url, sha256, asked.authority)
     if asked.registry:
@@ -185,6 +190,27 @@ def _resolved(name: str) -> List[str]:
     except socket.gaierror:
         return []
     return sorted({str(one[4][0]) for one in found})
+
+
+def _unreached(root: str, service: str) -> str:
+    """Why nobody answers TLS at this `address:port`; "" where somebody does.
+
+    Who it is is not asked, and nothing is said to them: it is the way there that is tried.
+    """
+    if not os.path.exists(os.path.join(root, NODE.lstrip("/"))):
+        return "the host is no node yet"
+    address, _, port = service.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    why = ""
+    for _ in range(SERVICE_TRIES):
+        try:
+            with socket.create_connection((address, int(port)), SERVICE_SECONDS) as plain:
+                context.wrap_socket(plain).close()
+            return ""
+        except OSError as error:
+            why = _why(error)
+    return why
 
 
 def _open(url: str, authority: str, seconds: float) -> Any:

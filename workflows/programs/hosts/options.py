@@ -25,6 +25,8 @@ class Options:
     """Folder, there or not yet, in which the latency of fsync is measured; "": nowhere."""
     fetch: Tuple[Tuple[str, str], ...] = ()
     """Files that are fetched: URL and expected SHA-256, which may be "". Only the digest is kept."""
+    services: Tuple[str, ...] = ()
+    """Services, as `address:port`, of which it is told whether somebody answers TLS there."""
     registry: str = ""
     """URL of a registry whose /v2/ is asked; "": none."""
     authority: str = ""

@@ -1,4 +1,4 @@
-"""Any of thirteen drifts, in any company, is found as what it is, and nothing is invented."""
+"""Any of fourteen drifts, in any company, is found as what it is, and nothing is invented."""
 
 from __future__ import annotations
 
@@ -113,6 +113,10 @@ DRIFTS: Mapping[str, Drift] = {
     "firmware": (of_facts("w2", "firmware", lambda _: {"bios": "1.0"}), ("w2", "firmware")),
     "a label": (of_nodes(relabel), ("w1", "label site/row")),
     "a taint": (of_nodes(untaint), ("w2", "taint team=a:NoSchedule")),
+    "a service": (
+        of_host("w2", "services", "10.96.0.1:443", "timed out"),
+        ("w2", "service 10.96.0.1:443"),
+    ),
     "a stranger": (of_nodes(stranger), ("x9", "node")),
 }
 

@@ -11,6 +11,7 @@ import pytest
 from flows.decisions.bootstrap.join_reasons import REASONS, why_not_joined
 from flows.decisions.bootstrap.plan import steps_of
 from flows.decisions.bootstrap.proofs import kubeadm_proofs, questions
+from flows.decisions.bootstrap.services import tried_services
 from profiles.vocabulary import VerdictWord
 from tests.support.builders.kubeadm_cluster import facts_of, kubeadm_cluster, release, sight_of
 from tests.support.cases.rows import rows
@@ -84,7 +85,7 @@ def test_who_is_silent_is_unknown_and_never_holds() -> None:
 
 @pytest.mark.parametrize("field", ["files", "sysctls", "units"])
 def test_a_host_on_which_one_thing_differs_fails_by_its_name(field: str) -> None:
-    for key in questions(CLUSTER, RELEASE, "c1")[field]:
+    for key in getattr(questions(CLUSTER, RELEASE, ["c1"]), field):
         others = (pod_network.CONFLIST, pod_network.ROUTES, pod_network.TIMER, leaving.MARK, fallback.BEGUN)
         if key in (*others, "kubelet.service"):
             continue  # of other stages; without a network only a look for drift sees whether kubelet begins at boot
@@ -217,6 +218,26 @@ def test_a_route_to_pods_of_a_node_that_left_does_not_hold() -> None:
     left = (HostRoute("10.244.9.0/24", "eth0", "192.0.2.29"), HostRoute("0.0.0.0/0", "eth0", "192.0.2.1"))
     proof = proofs({**FACTS, "w1": replace(FACTS["w1"], routes=(*routes, *left))})["network/w1"]
     assert (proof.word, proof.why) == (VerdictWord.FAIL, "a route to pods of no node: 10.244.9.0/24 via 192.0.2.29")
+
+
+@pytest.mark.parametrize(
+    ("told", "word", "settings"),
+    [("timed out", "fail", "unknown"), (Unread("no answer"), "unknown", "unknown"), ("", "pass", "pass")],
+)
+def test_a_node_that_does_not_reach_services_holds_neither_its_network_nor_its_settings(
+    told: str | Unread, word: str, settings: str
+) -> None:
+    [service] = tried_services(CLUSTER)
+    proof = proofs({**FACTS, "w1": replace(FACTS["w1"], services={service: told})})
+    assert (proof["network/w1"].word, proof["configuration/w1"].word) == (word, settings)
+    assert (service in proof["network/w1"].why) is (word != "pass")
+    assert proof["workers/w1"].word is VerdictWord.PASS, "its pods may still be on their way"
+
+
+@pytest.mark.parametrize("engine", [{"kind": "kubeadm", "network": "none"}, {"kind": "adopt"}])
+def test_services_that_somebody_else_brings_are_not_tried(engine: dict[str, str]) -> None:
+    assert tried_services(kubeadm_cluster(engine=engine)) == ()
+    assert tried_services(kubeadm_cluster(networks={"services": "10.32.0.0/16"})) == ("10.32.0.1:443",)
 
 
 @pytest.mark.parametrize(("told", "word"), [("its plug-in cri has failed", "fail"), (Unread("no ctr"), "unknown")])

@@ -27,7 +27,7 @@ from workflows.bootstrap.building import BuildingSight
 from workflows.bootstrap.control_sight import ControlSight, Member, PlaneSight
 from workflows.bootstrap.kubespray import KubesprayPlaybook, KubesprayScope
 from workflows.model.bootstrap import Stage, StepProof
-from workflows.model.host_facts import TuningFacts, UnitState
+from workflows.model.host_facts import TuningFacts, UnitState, Unread
 
 Json = dict[str, Any]
 SOURCE = {"archive": "/k.tar", "sha256": "a" * 64}
@@ -139,6 +139,21 @@ def test_no_playbook_knows_a_host_that_is_no_node_and_nobody_asks_for(
 def test_every_step_of_a_sound_cluster_holds() -> None:
     plan = plan_of(wanted(), request(), {})
     assert {name: one.why for name, one in judged(wanted(), plan, seen()).items() if one.word != "pass"} == {}
+
+
+@pytest.mark.parametrize(("told", "word"), [("timed out", "fail"), (Unread("no answer"), "unknown")])
+def test_a_node_that_does_not_reach_services_does_not_hold(told: str | Unread, word: str) -> None:
+    sight = seen()
+    host = sight.hosts.hosts["w1"]
+    silent = replace(host, facts=replace(host.facts, services={"10.96.0.1:443": told}))
+    sight = replace(sight, hosts=replace(sight.hosts, hosts={**sight.hosts.hosts, "w1": silent}))
+    proofs = judged(wanted(), plan_of(wanted(), request(), {}), sight)
+    assert {name: one.word for name, one in proofs.items() if one.word != "pass"} == {"workers/w1": word}
+    assert differences(sight) == {("w1", "service 10.96.0.1:443" if word == "fail" else "services")}
+    upgrade = request("upgrade", version="1.36.3")
+    plan = plan_of(wanted("upgrade", version="1.36.3"), upgrade, {})
+    proofs = judged(wanted("upgrade", version="1.36.3"), plan, sight)
+    assert {name: one.word for name, one in proofs.items() if one.word != "pass"} == {"upgrade/w1": word}
 
 
 NO_CLUSTER = "there is no cluster yet"

@@ -8,11 +8,20 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -207,8 +216,48 @@ def test_a_conversation_goes_line_by_line() -> None:
     assert isinstance(parse_facts(words[2][2].decode()), Unread)
 
 
+@contextmanager
+def tls_server(folder: Path) -> Iterator[str]:
+    """Where it answers: `address:port`."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    (folder / "pair.pem").write_bytes(
+        made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "pair.pem")
+
+    def answer(listener: socket.socket) -> None:
+        with suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                context.wrap_socket(connection, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def test_a_service_is_reached_where_somebody_answers_tls(tmp_path: Path) -> None:
+    def told(service: str) -> str:
+        return str(network.works(Options(services=(service,), root=str(tmp_path)))[f"service:{service}"]())
+
+    with tls_server(tmp_path) as served, socket.create_server(("127.0.0.1", 0)) as gone:
+        assert told(served) == "the host is no node yet"
+        (tmp_path / "etc/kubernetes").mkdir(parents=True)
+        (tmp_path / "etc/kubernetes/kubelet.conf").touch()
+        assert told(served) == ""
+        silent = f"127.0.0.1:{gone.getsockname()[1]}"
+        gone.close()
+        assert "refused" in told(silent)
+
+
 def test_options_survive_the_way() -> None:
-    asked = Options(names=("a",), fetch=(("http://m/x", "ab"),), registry="http://r", images=True)
+    asked = Options(names=("a",), fetch=(("http://m/x", "ab"),), registry="http://r", images=True, services=("a:1",))
     assert from_json(asked.to_json()) == asked
     assert from_json('{"later": 1}') == Options()
 

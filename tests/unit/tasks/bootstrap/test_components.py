@@ -64,7 +64,7 @@ def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Seam:
-    """Workflows by name; each ends as `ends` says as soon as it is watched. Before Argo is there the kind is unknown."""
+    """Workflows by name; each ends as `ends` says once it is watched. Before Argo is there the kind is unknown."""
 
     name = "made"
 
