@@ -20,7 +20,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
-from flows.building.ground import Ground, ground_of
+from flows.building.ground import Ground, acts, ground_of
 from flows.building.work import BootstrapOutcome, Builder, Result, Shown, directly
 from flows.decisions.bootstrap.admission import waiting_note
 from flows.decisions.bootstrap.changes import way_back, why_not_leave, why_not_upgrade
@@ -141,15 +141,16 @@ def changed(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome
         Refused, Unavailable: see `carry_through`.
     """
     request = ground.request
-    acts = request.verb != "check" and request.mode is not Mode.OBSERVE
-    take_up(builder, ground, acts=acts)
-    seen = builder.begin(ground.hosts, deep=checks_hosts(ground.plan))
+    take_up(builder, ground, acts=acts(request))
+    if fit := ground.wanted.fit:
+        builder.tell(f"hosts were found fit {max(fit.values()):.0f} s ago by a command that was cut off: going on")
+    seen = builder.begin(ground.hosts, deep=checks_hosts(ground.plan) and not fit)
     refuse_change(ground, seen)
     plan = planned(ground, seen)
     notes = notes_of(ground, seen)
     first = replace(builder.first(plan, seen), notes=(*notes, *untested(ground, plan)))
     publish_first(first)
-    if not acts or first.word != "done":
+    if not acts(request) or first.word != "done":
         return first
     for note in said_before(ground, seen):
         builder.tell(note)
@@ -194,7 +195,7 @@ def notes_of(ground: Ground, seen: BuildingSight) -> tuple[str, ...]:
     Behind it what can never be taken back, and what the engine cannot do or tell.
     """
     said = said_before(ground, seen)
-    if not checks_hosts(ground.plan):
+    if not checks_hosts(ground.plan) or ground.wanted.fit:
         return said
     checks = checks_of(ground.wanted, seen)
     concerned = set(ground.hosts)

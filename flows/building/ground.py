@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -13,6 +13,7 @@ from flows.building.kubespray import KubesprayHosts
 from flows.building.site import KubeadmHosts
 from flows.decisions.bootstrap.admission import refuse_untellable
 from flows.decisions.bootstrap.components import refuse_unknown_digests
+from flows.decisions.bootstrap.fitness import lately_fit
 from flows.decisions.bootstrap.judge import Wanted
 from flows.decisions.bootstrap.kubespray import ACCEPTED
 from flows.decisions.bootstrap.mirror import release_with_digests
@@ -26,6 +27,7 @@ from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.loading.load import load_hardware, load_release, load_run, load_shelf, resolve
 from profiles.run import RunProfile
+from profiles.vocabulary import Mode
 from tasks.bootstrap.host_logs import log_folder
 from tasks.bootstrap.kubeadm_variables import authority_of
 from tasks.bootstrap.mirror import said_digests
@@ -84,10 +86,17 @@ def ground_of(profile: ClusterProfile, request: BootstrapRequest, hear: Hear = u
     )
     refuse_other_version(wanted, request)
     plan = plan_of(wanted, request, records)
+    if acts(request) and not request.forced:
+        wanted = replace(wanted, fit=lately_fit(plan, records, here.now()))
     if any(step.stage is Stage.ADMISSION and step.subject != CLUSTER for step in plan):
         refuse_untellable(profile, suite_of(profile), wanted.hardware.values())
     hosts, logs = subjects_of(wanted, request, records), log_folder(here.settings, profile.name)
     return Ground(request, wanted, plan, hosts, site_of(wanted, request, plan, hosts, logs, hear))
+
+
+def acts(request: BootstrapRequest) -> bool:
+    """Whether anything is to be changed."""
+    return request.verb != "check" and request.mode is not Mode.OBSERVE
 
 
 def site_of(

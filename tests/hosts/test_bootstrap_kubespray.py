@@ -224,6 +224,7 @@ def test_a_killed_command_is_read_on_and_its_playbook_is_not_started_twice(site:
     checked = site.carried(profile, verb="check")
     assert any("still runs: what is seen now is not its end" in line for line in site.told)
     assert checked.word == "done"
+    assert site.hosts.deep.pop() is True, "a check always measures"
 
     def release(line: str) -> None:
         if "following it" in line:
@@ -231,6 +232,7 @@ def test_a_killed_command_is_read_on_and_its_playbook_is_not_started_twice(site:
 
     outcome = site.carried(profile, release)
     assert outcome.word == "done", outcome.why
+    assert not any(site.hosts.deep), "what the dead command had found fit a moment before is not measured again"
     assert [site.hosts.on(name) for name in NAMES] == [["prepared", "installed 1.36.3"]] * 4
     assert len(site.operations()) == 2, "validation, and the one that the dead command began"
     assert not [line for line in site.told if line.startswith("Prepare hosts")], "what was told is told again"

@@ -31,6 +31,8 @@ class Commands:
 
     def __init__(self, home: Path, profile: Path, limit_s: float = COMMAND_S) -> None:
         self.profile, self.limit_s = profile, limit_s
+        self.went_on_s = 0.0
+        """Seconds from the start of the command that was killed last until it had begun a step; 0: it did not."""
         self.begin_anew(home)
 
     def begin_anew(self, home: Path) -> None:
@@ -81,11 +83,14 @@ class Commands:
     def killed_once(self, stage: Stage, subject: str, *words: str, reached: Callable[[], bool] = lambda: True) -> float:
         """Start it, and SIGKILL it once this step stands in the ledger as begun; seconds until it stood there.
 
-        `reached`: what must be so beside, before it is killed.
+        `went_on_s` says afterwards when its first step began. `reached`: what must be so beside before it is killed.
         """
+        before, self.went_on_s = sum(self.begun().values()), 0.0
         process, began, step = self.start(*words), time.monotonic(), f"{stage}/{subject}"
         deadline = time.monotonic() + self.limit_s
         while time.monotonic() < deadline:
+            if not self.went_on_s and sum(self.begun().values()) > before:
+                self.went_on_s = time.monotonic() - began
             record = self.ledger.bootstrap_steps("made").get(step)
             if record is not None and record.state == "began" and reached():
                 os.killpg(process.pid, signal.SIGKILL)

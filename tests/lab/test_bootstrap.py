@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.bed.commands import until
+from tests.lab.asking import load
 from tests.lab.commands import Commands
 from tests.lab.hosts import Host
 from tests.lab.lab import Lab
@@ -76,7 +77,8 @@ def test_three_hosts_become_a_cluster_though_the_command_is_killed_amid_every_st
     first, *others = [host.name for host in lab.hosts]
     for stage, subject in ((Stage.HOSTS, first), (Stage.CONTROL_PLANE, first), (Stage.CONTROL_PLANE, others[0])):
         seconds = commands.killed_once(stage, subject)
-        print(f"killed amid {stage}/{subject}, {seconds:.1f} s after it was started")
+        print(f"killed amid {stage}/{subject}, {seconds:.1f} s after it was started ({load()})")
+        print(f"its first step was begun after {commands.went_on_s:.1f} s")
     began = time.monotonic()
     told = commands.run()
     print(f"proven {time.monotonic() - began:.1f} s later")

@@ -60,6 +60,8 @@ class Wanted:
     """What is trained at the end; None: nothing."""
     verb: Verb = "build"
     """What is asked for."""
+    fit: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Hosts that a command which was cut off has found fit, with seconds since; they are not measured again."""
 
     @property
     def engine(self) -> Engine | None:
@@ -118,13 +120,24 @@ def _checks(wanted: Wanted, plan: Sequence[Step], seen: BuildingSight) -> dict[s
     """Of hosts, of the cluster where it was there before us, and of what the engine itself says of its inventory."""
     concerned = [step.subject for step in plan if step.stage is Stage.PRECHECKS]
     hosts = [name for name in concerned if name != CLUSTER]
-    found = precheck_proofs(checks_of(wanted, seen)) if hosts else {}
+    if wanted.fit:
+        found = {f"{Stage.PRECHECKS}/{name}": _fit_before(wanted.fit[name], seen, name) for name in hosts}
+    else:
+        found = precheck_proofs(checks_of(wanted, seen)) if hosts else {}
     if CLUSTER in concerned and isinstance(wanted.engine, Kubespray):
         makes_nodes = wanted.verb in ("build", "check", "join")
         found[f"{Stage.PRECHECKS}/{CLUSTER}"] = acceptance(wanted.kubernetes, seen, makes_nodes=makes_nodes)
     elif CLUSTER in concerned:
         found[f"{Stage.PRECHECKS}/{CLUSTER}"] = cluster_proof(seen.cluster, hosts)
     return found
+
+
+def _fit_before(age_seconds: float, seen: BuildingSight, host: str) -> StepProof:
+    """Of a host that was measured before; that it answers is seen again."""
+    facts = seen.facts.get(host, NOT_LOOKED_AT)
+    if isinstance(facts, Unread):
+        return StepProof(VerdictWord.UNKNOWN, facts.why)
+    return StepProof(VerdictWord.PASS, f"every check passed {age_seconds:.0f} s before, and it answers")
 
 
 def checks_of(wanted: Wanted, seen: BuildingSight) -> Prechecks:

@@ -157,7 +157,7 @@ def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, S
     subjects = {*concerned, CLUSTER}
     adopted = isinstance(section(wanted).engine, Adopt)
     if adopted:
-        steps = list(adopted_steps(concerned))
+        steps = list(adopted_steps(wanted.cluster, concerned))
     elif isinstance(wanted.engine, Kubespray):
         every = kubespray_steps(wanted.cluster, wanted.kubernetes)
         steps = [step for step in every if step.subject in subjects]

@@ -64,6 +64,8 @@ class FileHosts:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.looks: list[tuple[str, ...]] = []
+        self.deep: list[bool] = []
+        """Of each look, whether it measured."""
         self.acts: list[str] = []
         """What was done through the API, in its order."""
         self.cordoned: set[str] = set()
@@ -87,9 +89,10 @@ class FileHosts:
         last = next((line for line in reversed(self.on(host)) if line.split()[0] in (*VERBS, "left")), "left")
         return "" if last.startswith("left") else last.split()[1]
 
-    def look(self, profile: ClusterProfile, hosts: Collection[str], **_: object) -> HostsSight:
+    def look(self, profile: ClusterProfile, hosts: Collection[str], *, deep: bool, **_: object) -> HostsSight:
         """Sound hosts."""
         self.looks.append(tuple(hosts))
+        self.deep.append(deep)
         found = host_sights.sight_of(profile)
         facts = {name: replace(one.facts, gpus=(), nics=()) for name, one in found.hosts.items()}
         for name in hosts:
