@@ -127,7 +127,11 @@ def change_variables(cluster: ClusterProfile, version: str, name: str, parts: Co
         "primus_kept": fallback.kept_files(parts),
         "primus_phases": fallback.phases(parts),
         "primus_configuration": kubeadm_documents.configuration_documents(cluster, version, name),
-        "primus_arguments": {program: given for program, given in arguments.items() if program in parts},
+        "primus_running": {
+            program: {"arguments": given, "variables": dict(kubeadm_documents.CONTROL_VARIABLES.get(program, {}))}
+            for program, given in arguments.items()
+            if program in parts
+        },
         "primus_own_server": own_server(sections(cluster)[0], name),
     }
 

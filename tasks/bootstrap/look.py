@@ -109,6 +109,7 @@ def _options(
         images=more.images,
         running=more.running,
         services=more.services,
+        variables=more.variables,
     )
 
 

@@ -342,6 +342,8 @@ class HostFacts:
         default_factory=dict[str, "tuple[tuple[str, ...], ...] | Unread"]
     )
     """Program of the control plane -> arguments of each process of it; where it was asked for."""
+    variables: Mapping[str, Mapping[str, str] | Unread] = field(default_factory=dict[str, "Mapping[str, str] | Unread"])
+    """Program of the control plane -> those variables of its environment that were asked for and that it has."""
     services: Mapping[str, str | Unread] = field(default_factory=dict[str, "str | Unread"])
     """Service (`address:port`) that was asked for -> why it is not reached from the host; "": it is."""
     fetched: Mapping[str, FetchedFile | Unread] = field(default_factory=dict[str, "FetchedFile | Unread"])
@@ -356,6 +358,7 @@ KINDS: Mapping[str, tuple[str, Any]] = {
     "version": ("versions", str),
     "configuration": ("configurations", ProgramConfiguration),
     "processes": ("processes", tuple[tuple[str, ...], ...]),
+    "variables": ("variables", dict[str, str]),
     "service": ("services", str),
     "fetch": ("fetched", FetchedFile),
 }

@@ -41,6 +41,8 @@ class Settings:
     """As it lies on a host."""
     arguments: Mapping[ControlProgram, Mapping[str, str]]
     """Of the control plane's programs, over kubeadm's own."""
+    variables: Mapping[ControlProgram, Mapping[str, str]]
+    """Of their environments."""
     certified: frozenset[str]
     """Names and addresses that the certificate of an API server must carry."""
     known: dict[tuple[str, ...], tuple[FieldDifference, ...]] = field(
@@ -63,7 +65,8 @@ def settings_of(cluster: ClusterProfile) -> Settings:
     }
     certified = {*document["apiServer"]["certSANs"], document["controlPlaneEndpoint"].rpartition(":")[0]}
     arguments = kubeadm_documents.control_arguments(cluster)
-    return Settings(cluster, kept, components.wanted_kubelet_on_host(cluster), arguments, frozenset(certified))
+    kubelet = components.wanted_kubelet_on_host(cluster)
+    return Settings(cluster, kept, kubelet, arguments, kubeadm_documents.CONTROL_VARIABLES, frozenset(certified))
 
 
 def cluster_fingerprint(settings: Settings) -> str:
@@ -74,7 +77,8 @@ def cluster_fingerprint(settings: Settings) -> str:
 def host_fingerprint(settings: Settings, *, controls: bool) -> str:
     """Of what a host runs with: one for all that only work, one for all that carry a control plane."""
     own = [settings.kubelet, settings.kept["kube-proxy"]]
-    return fingerprint([*own, *([settings.arguments, sorted(settings.certified)] if controls else [])])
+    plane = [settings.arguments, settings.variables, sorted(settings.certified)]
+    return fingerprint([*own, *(plane if controls else [])])
 
 
 def cluster_configuration_proof(settings: Settings, sight: ControlSight) -> StepProof:
@@ -257,11 +261,30 @@ def _program_differences(
         unread.append(f"{program}: {processes.why}")
         return ()
     if len(processes) == 1:
-        return tuple(argument_differences(program, settings.arguments[program], processes[0]))
+        found = argument_differences(program, settings.arguments[program], processes[0])
+        return (*found, *_variable_differences(settings, program, facts, unread))
     if not processes and settled:
         return (FieldDifference(program, "a process", "none"),)
     unread.append(f"{program} does not run yet" if not processes else f"{program} runs {len(processes)} times")
     return ()
+
+
+def _variable_differences(
+    settings: Settings, program: ControlProgram, facts: HostFacts, unread: list[str]
+) -> list[FieldDifference]:
+    """Variables of its environment; what it has besides is not asked for."""
+    wanted = settings.variables.get(program)
+    if not wanted:
+        return []
+    found = facts.variables.get(program, Unread())
+    if isinstance(found, Unread):
+        unread.append(f"variables of {program}: {found.why}")
+        return []
+    return [
+        FieldDifference(f"{program} variable {name}", value, found.get(name, "none"))
+        for name, value in wanted.items()
+        if found.get(name) != value
+    ]
 
 
 def _certificate_differences(

@@ -91,6 +91,7 @@ def questions(cluster: ClusterProfile, release: ReleaseProfile, names: Iterable[
         units=tuple(dict.fromkeys((*(unit for state in states for unit in state.units), *UNITS))),
         images=True,
         running=True,
+        variables=tuple(kubeadm_documents.API_SERVER_VARIABLES),
         services=tried_services(cluster),
     )
 

@@ -34,7 +34,7 @@ HOSTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-RUNNING = ("configurations", "processes", "container_runtime", "services")
+RUNNING = ("configurations", "processes", "variables", "container_runtime", "services")
 """Facts of what programs of Kubernetes run with, and of what they make."""
 
 
@@ -112,6 +112,7 @@ def facts_of(cluster: ClusterProfile, made: ReleaseProfile, name: str) -> HostFa
             "kube-proxy": program_configuration(components.wanted_kube_proxy(cluster)),
         },
         processes={program: (command_line(cluster, program),) for program in CONTROL_PROGRAMS},
+        variables={program: dict(kubeadm_documents.CONTROL_VARIABLES.get(program, {})) for program in CONTROL_PROGRAMS},
         sysctls={key.lstrip("-"): value for key, value in state.sysctls.items()},
         units={
             unit: UnitState("loaded", "active", "running", "enabled") for unit in questions(cluster, made, [name]).units

@@ -35,6 +35,8 @@ class Options:
     """Whether containerd's images are told."""
     running: bool = False
     """Whether it is told what the programs of Kubernetes run with."""
+    variables: Tuple[str, ...] = ()
+    """Variables of the control plane's programs that are told with it, by name: an environment may hold secrets."""
     root: str = "/"
     """Where the host's files are read; another one than / only in trials."""
     seconds: float = 20.0

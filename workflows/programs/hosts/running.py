@@ -12,9 +12,9 @@ import os
 import re
 import time
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from workflows.programs.hosts.items import CannotReadError, listed, read_or, tool
+from workflows.programs.hosts.items import CannotReadError, listed, read, read_or, tool
 from workflows.programs.hosts.options import Options
 
 CONTROL_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
@@ -37,6 +37,7 @@ def works(asked: Options) -> Dict[str, Callable[[], Any]]:
         "container_runtime": _container_runtime,
     }
     found.update({f"processes:{name}": partial(_arguments, root, name) for name in CONTROL_PROGRAMS})
+    found.update({f"variables:{name}": partial(_variables, root, name, asked.variables) for name in CONTROL_PROGRAMS})
     return found
 
 
@@ -75,6 +76,14 @@ def _configuration(path: str, process_age: Optional[float]) -> Dict[str, Any]:
 def _arguments(root: str, name: str) -> List[List[str]]:
     """Of each process of this name."""
     return [words for _, words in _processes(root, name)]
+
+
+def _variables(root: str, name: str, asked: Sequence[str]) -> Dict[str, str]:
+    """Of these variables those that a process of this name has, with their values; none where none runs."""
+    own = next(_processes(root, name), None)
+    words = read(root, f"/proc/{own[0]}/environ").split("\0") if own is not None else []
+    pairs = dict(word.split("=", 1) for word in words if "=" in word)
+    return {variable: pairs[variable] for variable in asked if variable in pairs}
 
 
 def _processes(root: str, name: str) -> Iterator[Tuple[str, List[str]]]:

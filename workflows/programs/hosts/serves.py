@@ -1,6 +1,6 @@
-"""Waits until a URL of this host answers 200 and programs run with the arguments that are wanted; says why they do not.
+"""Waits until a URL of this host answers 200 and programs run with what is wanted; says why they do not.
 
-    python3 -I -c "$(cat serves.py)" SECONDS URL < {PROGRAM: {ARGUMENT: VALUE}}
+    python3 -I -c "$(cat serves.py)" SECONDS URL < {PROGRAM: {"arguments": {NAME: VALUE}, "variables": {NAME: VALUE}}}
 
 It stands on the standard library alone and is sent as it is. A program counts once a single process of it has run for
 some seconds: one that refuses its arguments ends at once and is begun again and again.
@@ -24,19 +24,25 @@ LOOK_SECONDS = 0.5
 SETTLED_SECONDS = 5.0
 
 
-def why_not(url: str, wanted: Dict[str, Dict[str, str]]) -> str:
+def why_not(url: str, wanted: Dict[str, Dict[str, Dict[str, str]]]) -> str:
     """Why it does not serve now; "" where it does."""
-    for program, arguments in wanted.items():
+    for program, own in wanted.items():
         ages: List[float] = []
         for process in _processes(program):
-            words = _read(process, "cmdline").split("\0")
-            lacking = [f"--{name}={value}" for name, value in arguments.items() if f"--{name}={value}" not in words]
+            words = [*_read(process, "cmdline").split("\0"), *_read(process, "environ").split("\0")]
+            lacking = [word for word in _words(own) if word not in words]
             if lacking:
                 return f"{program} runs without {lacking[0]}"
             ages.append(_age_seconds(process))
         if len(ages) != 1 or ages[0] < SETTLED_SECONDS:
             return f"{program} does not keep running" if ages else f"{program} does not run"
     return _silent(url)
+
+
+def _words(own: Dict[str, Dict[str, str]]) -> List[str]:
+    """As they stand in its command line and environment."""
+    arguments = [f"--{name}={value}" for name, value in own.get("arguments", {}).items()]
+    return [*arguments, *(f"{name}={value}" for name, value in own.get("variables", {}).items())]
 
 
 def _silent(url: str) -> str:

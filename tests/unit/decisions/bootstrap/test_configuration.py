@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -170,6 +170,11 @@ def with_arguments(program: ControlProgram, *processes: tuple[str, ...]) -> Host
     return replace(facts, processes={**facts.processes, program: processes})
 
 
+def with_variables(told: Mapping[str, str] | Unread) -> HostFacts:
+    facts = facts_of(CLUSTER, RELEASE, "c1")
+    return replace(facts, variables={**facts.variables, "kube-apiserver": told})
+
+
 KUBELET, PROXY = components.wanted_kubelet_on_host(CLUSTER), components.wanted_kube_proxy(CLUSTER)
 API = command_line(CLUSTER, "kube-apiserver")
 OTHER = ("--authorization-mode=AlwaysAllow", "--v=9")
@@ -231,6 +236,11 @@ HOST_CASES: dict[str, tuple[HostFacts, dict[str, str]]] = {
         with_begun(),
         {"unfinished": "an earlier change of settings: wanted proven, found begun"},
     ),
+    "a variable is lacking": (
+        with_variables({"HTTP2_PING_TIMEOUT_SECONDS": "5"}),
+        {"kube-apiserver": "kube-apiserver variable HTTP2_READ_IDLE_TIMEOUT_SECONDS: wanted 5, found none"},
+    ),
+    "variables that nobody could read": (with_variables(Unread("no such process")), {}),
     "amid a restart": (with_arguments("etcd", API, API), {}),
 }
 
@@ -243,7 +253,7 @@ def test_what_differs_on_a_host_is_what_is_changed_there(case: str) -> None:
     assert all(told[part].startswith(why) for part, why in expected.items()), told
     proof = host_configuration_proof(settings_of(CLUSTER), "c1", facts, SIGHT)
     words = {"all as wanted": VerdictWord.PASS, "a resolver of its own": VerdictWord.PASS}
-    words["amid a restart"] = VerdictWord.UNKNOWN
+    words |= dict.fromkeys(("amid a restart", "variables that nobody could read"), VerdictWord.UNKNOWN)
     assert proof.word is words.get(case, VerdictWord.FAIL), proof.why
 
 

@@ -32,6 +32,7 @@ def process(root: Path, number: int, words: list[str], began: float, network: st
     (own / "ns/net").symlink_to(network)
     (own / "comm").write_text(Path(words[0]).name[:15] + "\n")
     (own / "cmdline").write_text("\0".join(words) + "\0")
+    (own / "environ").write_text("PATH=/bin\0NOTHING\0TRIAL=a=1\0TOKEN=geheim\0")
     fields = ["S", *["0"] * 18, str(int(began * HERTZ)), *["0"] * 10]
     (own / "stat").write_text(f"{number} (a b) {' '.join(fields)}\n")
     return own
@@ -65,7 +66,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def looked(root: Path, *, asked: bool = True) -> HostFacts:
-    found = parse_facts(json.dumps(facts(Options(root=str(root), running=asked))))
+    found = parse_facts(json.dumps(facts(Options(root=str(root), running=asked, variables=("TRIAL", "OTHER")))))
     assert isinstance(found, HostFacts)
     return found
 
@@ -95,6 +96,17 @@ def test_only_processes_of_the_host_s_own_network_and_of_the_whole_name_count(ro
         "kube-scheduler": (),
         "etcd": (("--name=c1",),),
     }
+
+
+def test_of_an_environment_only_those_variables_are_told_that_were_asked_for(root: Path) -> None:
+    found = looked(root).variables
+    none: dict[str, str] = {}
+    assert found == {name: none for name in running.CONTROL_PROGRAMS} | {
+        "kube-controller-manager": {"TRIAL": "a=1"},
+        "etcd": {"TRIAL": "a=1"},
+    }
+    (root / "proc/50/environ").unlink()
+    assert isinstance(looked(root).variables["etcd"], Unread), "what cannot be read is not missing"
 
 
 def test_what_does_not_run_and_what_is_not_there_is_told_as_that(root: Path) -> None:
@@ -150,7 +162,7 @@ def server() -> Iterator[str]:
     made.server_close()
 
 
-def waited(url: str, wanted: dict[str, dict[str, str]], seconds: float = 0.0) -> tuple[int, str]:
+def waited(url: str, wanted: dict[str, dict[str, dict[str, str]]], seconds: float = 0.0) -> tuple[int, str]:
     command = [sys.executable, "-I", "-c", Path(serves.__file__).read_text(), str(seconds), url]
     done = subprocess.run(command, input=json.dumps(wanted), capture_output=True, text=True, check=False)
     return done.returncode, done.stderr.strip()
@@ -167,24 +179,26 @@ def test_what_answers_serves_and_what_does_not_says_why(server: str) -> None:
 def begun(program: Path) -> subprocess.Popen[bytes]:
     """It runs under its own name from its first word on: who called it hears earlier that it was begun."""
     command = [str(program), "-c", "echo up; read line", "--level=1", "--level=2"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    environment = {**os.environ, "TRIAL": "1"}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
     return process
 
 
-def test_a_program_serves_once_it_keeps_running_with_its_arguments(
+def test_a_program_serves_once_it_keeps_running_with_its_arguments_and_variables(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"trial-{os.getpid()}"[:15]
     program = tmp_path / name
     program.symlink_to("/bin/sh")
-    url, wanted = f"{server}/healthz", {name: {"level": "2"}}
+    url, wanted = f"{server}/healthz", {name: {"arguments": {"level": "2"}, "variables": {"TRIAL": "1"}}}
     monkeypatch.setattr(serves, "_network", lambda process: "one")  # who proves this may not look at process 1
     assert serves.why_not(url, wanted) == f"{name} does not run"
     own = begun(program)
     try:
-        assert serves.why_not(url, {name: {"level": "3"}}) == f"{name} runs without --level=3"
+        assert serves.why_not(url, {name: {"arguments": {"level": "3"}}}) == f"{name} runs without --level=3"
+        assert serves.why_not(url, {name: {"variables": {"TRIAL": "2"}}}) == f"{name} runs without TRIAL=2"
         monkeypatch.setattr(serves, "SETTLED_SECONDS", 3600.0)
         assert serves.why_not(url, wanted) == f"{name} does not keep running"
         monkeypatch.setattr(serves, "SETTLED_SECONDS", -1.0)

@@ -148,7 +148,9 @@ def test_nodes_get_their_settings_one_after_the_other_and_etcd_is_kept_before_a_
     assert [play.variables.get("primus_keeps_etcd") for play in plays.whole] == [None, False, True]
     [own] = plays.whole[2].groups["targets"]
     assert own.variables["primus_phases"] == [["certs", "apiserver"], ["etcd", "local"]]
-    assert own.variables["primus_arguments"] == {"etcd": {"quota-backend-bytes": str(8 << 30)}}
+    assert own.variables["primus_running"] == {
+        "etcd": {"arguments": {"quota-backend-bytes": str(8 << 30)}, "variables": {}}
+    }
     play: Any = yaml.safe_load((kubeadm.PLAYS / "configure.yaml").read_text())[1]
     assert (play["serial"], play["any_errors_fatal"]) == (1, True), "behind one that fails nobody is touched"
 
