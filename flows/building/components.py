@@ -15,6 +15,7 @@ from profiles.errors import ProfileError
 from profiles.loading.load import load_hardware, load_release, load_shelf
 from tasks.bootstrap.components import built_in_objects
 from workflows.bootstrap.components import ComponentsPlan, components_workflow, installer
+from workflows.bootstrap.endurance import endpoint_for_pods
 from workflows.model.components import ChosenComponent, made_of
 from workflows.model.mirror import MirrorItem
 
@@ -33,8 +34,8 @@ def wanted_components(profile: ClusterProfile, said: Mapping[str, str] | None = 
         raise ProfileError("bootstrap", "the cluster profile has no such section: docs/bootstrap.md shows one")
     vendors = {load_hardware(pool.hardware).vendor for pool in profile.pools}
     chosen = with_digests(chosen_components(profile.bootstrap, load_shelf(), vendors), said or {})
-    pair = _nodes(profile) > 1
-    chosen = tuple(replace(one, standby=pair and one.profile.first) for one in chosen)
+    pair, endpoint = _nodes(profile) > 1, endpoint_for_pods(profile.bootstrap)
+    chosen = tuple(replace(one, standby=pair, endpoint=endpoint) if one.profile.first else one for one in chosen)
     built_in = built_in_objects(profile, chosen)
     return tuple(made_of(one, built_in, profile.bootstrap.mirror.registry) for one in chosen)
 

@@ -29,6 +29,7 @@ from tasks.cluster import Cluster, Manifest
 from tasks.workflow_runs import ENDED, follow_workflow, phase_of, submit_workflow
 from workflows import labels
 from workflows.bootstrap.components import ASK, PIPELINE, PUT, REPORT, ComponentsPlan, components_workflow, installer
+from workflows.bootstrap.endurance import given
 from workflows.bootstrap.removal import Leaving, RemovalPlan, removal_workflow
 from workflows.model.bootstrap import Stage
 from workflows.model.components import (
@@ -55,8 +56,6 @@ from workflows.programs.serving.objects import (
     definitions_of,
     marked,
     own_objects,
-    standing_by,
-    tolerating,
 )
 from workflows.programs.serving.world import condition, phase, why_not
 
@@ -210,8 +209,7 @@ def _apply_first(site: ComponentsSite, one: ChosenComponent) -> list[Manifest]:
     begin(Options(one.name, version=one.profile.version, notes_in=NAMESPACE), site.api)
     names = [part(item, "metadata").get("name") for item in objects if item.get("kind") == "Namespace"]
     own: list[Manifest] = [] if one.profile.namespace in names else [_namespace(one.profile.namespace)]
-    kept = map(standing_by, objects) if one.standby else objects
-    found = [marked(tolerating(item), one.name, one.wanted) for item in (*own, *kept)]
+    found = [marked(given(one, item), one.name, one.wanted) for item in (*own, *objects)]
     _apply(site, found, one.profile.namespace, one.profile.crds)
     return found
 

@@ -32,6 +32,9 @@ NAMESPACE = "primus-bootstrap"
 NOTE = "primus-component-"
 """Beginning of a note's name; the component's follows."""
 FINGERPRINT_CHARACTERS = 16
+GIVEN = 2
+"""Raised whenever what we give to objects of the first components changes (`workflows.bootstrap.endurance.given`), so
+that clusters that stand get it with the next `primus bootstrap`."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class ChosenComponent:
 
     standby: bool = False
     """Its controllers have a second pod each on another node (`workflows.programs.serving.objects.standing_by`)."""
+
+    endpoint: str = ""
+    """`address:port` at which its pods find the API; "": by the address of the service."""
 
     @property
     def name(self) -> str:
@@ -72,6 +78,8 @@ class ChosenComponent:
         said.append(self.made_of)
         said += [STARTUP, *LOST] if self.to_new_nodes else []
         said += ["standby"] if self.standby else []
+        said += [f"endpoint {self.endpoint}"] if self.endpoint else []
+        said += [f"given {GIVEN}"] if profile.first else []
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
 

@@ -151,4 +151,5 @@ def test_controllers_of_the_first_stand_by_for_each_other_where_there_is_a_secon
     single = {found.name: found for found in wanted_components(alone)}
     assert {name for name, found in paired.items() if found.standby} == {"argo-workflows", "jobset", "kueue"}
     assert not any(found.standby for found in single.values())
+    assert {name for name, found in paired.items() if found.endpoint} == {"argo-workflows", "jobset", "kueue"}
     assert paired["jobset"].wanted != single["jobset"].wanted

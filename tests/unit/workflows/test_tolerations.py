@@ -71,6 +71,7 @@ def test_a_controller_of_one_pod_gets_another_one_on_another_node() -> None:
     assert found["spec"]["replicas"] == 2
     mine, apart = pod_in(found, "Deployment")["topologySpreadConstraints"]
     assert (mine, apart["topologyKey"], apart["labelSelector"]) == (own, "kubernetes.io/hostname", selector)
+    assert apart["matchLabelKeys"] == ["pod-template-hash"], "those of the version before do not count"
     assert apart["whenUnsatisfiable"] == "ScheduleAnyway", "a cluster that has lost all but one node still has both"
     assert objects.standing_by(found) == found
     assert objects.standing_by(template("Deployment", {}))["spec"]["replicas"] == 2, "one, where it does not say so"

@@ -130,7 +130,8 @@ def standing_by(manifest: Json) -> Json:
     """The object with a second pod on another node where it is a Deployment of one.
 
     Of two controllers one leads; the other takes over within seconds where the first one's node is lost, instead of
-    being made anew once Kubernetes has noticed that.
+    being made anew once Kubernetes has noticed that. Only pods of one version stand apart from each other: else those
+    of a roll-out find the old ones on both nodes, and may end beside each other (`matchLabelKeys`, Kubernetes 1.27).
     """
     spec = cast("Json", manifest.get("spec") or {})
     if manifest.get("kind") != "Deployment" or spec.get("replicas", 1) != 1:
@@ -142,6 +143,7 @@ def standing_by(manifest: Json) -> Json:
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": spec.get("selector"),
+        "matchLabelKeys": ["pod-template-hash"],
     }
     pod = {**pod, "topologySpreadConstraints": [*cast("List[Json]", pod.get("topologySpreadConstraints") or []), apart]}
     return {**manifest, "spec": {**spec, "replicas": 2, "template": {**template, "spec": pod}}}

@@ -31,6 +31,7 @@ from tests.support.builders.components import chosen_of, cluster_with, shelf
 from tests.support.fakes.fake_api_server import FakeApiServer
 from tests.support.fakes.serving_stand_ins import MadeCluster
 from workflows import labels
+from workflows.bootstrap.endurance import HOST, PORT
 from workflows.bootstrap.removal import Leaving
 from workflows.model.components import NAMESPACE, ChosenComponent, note_name, pinned
 from workflows.programs.runtime.kubernetes_api import ApiError, Json
@@ -190,13 +191,16 @@ def test_pods_of_the_first_come_to_nodes_that_no_preflight_has_passed_yet(tmp_pa
     made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": {"spec": pod}}}
     api = made_api()
     site = site_of(tmp_path, api, Seam(served), json.dumps([made]).encode())
-    paired = tuple(replace(one, standby=one.profile.first) for one in site.chosen)
+    paired = tuple(
+        replace(one, standby=True, endpoint="192.0.2.10:6443") if one.profile.first else one for one in site.chosen
+    )
     assert bring(replace(site, chosen=paired)) == {}
     sent = api.objects["/apis/apps/v1/namespaces/made/deployments/controller"]["spec"]
     found = sent["template"]["spec"]
     assert sent["replicas"] == 2, "one leads, and another one stands by"
     assert found["tolerations"] == [own, STARTUP, *LOST]
-    assert found["containers"] == pod["containers"]
+    way = [{"name": HOST, "value": "192.0.2.10"}, {"name": PORT, "value": "6443"}]
+    assert found["containers"] == [{"name": "main", "image": "made:1", "env": way}]
 
 
 def test_what_does_not_serve_is_told_with_the_proof_s_own_words(tmp_path: Path) -> None:
