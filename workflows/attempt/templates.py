@@ -20,6 +20,21 @@ _Dumper = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 """Both write the same text; PyYAML with libyaml is ten times faster."""
 LOST_POD_RETRIES = 2
 """A probe pod that vanished (Argo's `Error`) is started again; one that ended with an error said something."""
+REFUSED_TRIES, REFUSED_WAIT_SECONDS, REFUSED_TRY_SECONDS = 12, 2, 15
+"""So often an object is applied again that no webhook could look at, so long after the try before, and so long one
+takes at most: 5 s for its pod, 10 s (Kubernetes' default) for the webhook. The real engine takes 5 s for a pod at
+least, so that they fill 80 s and more: services have forgotten the lost pod by then."""
+REFUSED_SECONDS = REFUSED_TRIES * (REFUSED_WAIT_SECONDS + REFUSED_TRY_SECONDS)
+AGAIN = " || ".join(
+    (
+        f"(lastRetry.status == 'Error' && asInt(retries) < {LOST_POD_RETRIES})",
+        "((lastRetry.message contains 'failed calling webhook' || lastRetry.message contains 'context deadline "
+        "exceeded') && not (lastRetry.message contains 'denied the request'))",
+    )
+)
+"""Whether an object is applied again, as an expression of Argo over the try before: its pod vanished, or the API server
+got no word from a webhook (`failed calling webhook "…": … context deadline exceeded`, code 500). One that answered and
+refuses (`admission webhook "…" denied the request: …`) says the same again."""
 KEEP_SECONDS = 24 * 3600
 """Ended workflows are kept a day; what they found is in the ledger by then."""
 DEADLINE_MARGIN_SECONDS = 120
@@ -112,7 +127,9 @@ def program(plan: AttemptPlan, step: ProgramStep) -> Container:
 def apply(name: str, manifest: Mapping[str, Any], inputs: Sequence[str], deadline_seconds: int) -> Resource:
     """A step that applies `manifest` by its fixed name.
 
-    No condition to wait for and no owner: the object's life does not hang on the workflow's.
+    No condition to wait for and no owner: the object's life does not hang on the workflow's. A webhook that does not
+    answer is asked again (`AGAIN`), for up to `REFUSED_SECONDS` beyond `deadline_seconds`, which one try may take; what
+    the API server said last is the message of the last try.
     """
     return Resource(
         name=name,
@@ -121,7 +138,12 @@ def apply(name: str, manifest: Mapping[str, Any], inputs: Sequence[str], deadlin
         inputs=[Parameter(name=key) for key in inputs],
         manifest=text(manifest),
         active_deadline_seconds=deadline_seconds,
-        retry_strategy=RetryStrategy(limit=LOST_POD_RETRIES, retry_policy="OnError"),
+        retry_strategy=RetryStrategy(
+            limit=REFUSED_TRIES,
+            retry_policy="Always",
+            expression=AGAIN,
+            backoff=models.Backoff(duration=f"{REFUSED_WAIT_SECONDS}s"),
+        ),
     )
 
 

@@ -51,7 +51,7 @@ def training_workflow(plan: AttemptPlan) -> Workflow:
     """
     gated = plan.nodes if len(plan.nodes) <= GATE_WORKFLOW_NODES else ()
     verify_seconds = DEEP_VERIFY_SECONDS if plan.deep_verify else VERIFY_SECONDS
-    longest = max(verify_seconds, _gate_seconds(plan)) + APPLY_SECONDS
+    longest = max(verify_seconds, _gate_seconds(plan)) + APPLY_SECONDS + templates.REFUSED_SECONDS
     with templates.workflow(plan, plan.name, PIPELINE, longest) as workflow:
         if gated:
             _gate_template(plan)

@@ -9,6 +9,7 @@ import base64
 import binascii
 import gzip
 import json
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from workflows.model.manifest import Json, items, part, seconds
 from workflows.wire import GateReport, ResumeChoice, from_json
 
 DONE = ("Succeeded", "Skipped", "Omitted")
+_TRY = re.compile(r"\(\d+\)$")
+"""End of the name of one try of a step: `apply(3)`."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,11 @@ class Workflow:
 
     @property
     def failed_steps(self) -> tuple[tuple[str, str], ...]:
-        """(display name, message) of steps that did not succeed."""
-        ended = (step for step in self.steps if step.kind == "Pod" and step.phase in ("Failed", "Error"))
-        return tuple((step.name, step.message) for step in ended)
+        """(display name, message) of steps that did not succeed; of tries of one step with the same words one."""
+        ended = [step for step in self.steps if step.kind == "Pod" and step.phase in ("Failed", "Error")]
+        tries = [(_TRY.sub("", step.name), step.message) if _TRY.search(step.name) else () for step in ended]
+        told = enumerate(zip(ended, tries, strict=True))
+        return tuple((step.name, step.message) for at, (step, one) in told if not one or one not in tries[:at])
 
 
 def workflow_of(workflow: Json) -> Workflow:

@@ -110,6 +110,18 @@ def test_every_reader_of_a_workflow_reads_compressed_nodes() -> None:
     assert steps_of({}) == []
 
 
+def test_tries_of_one_step_that_end_with_the_same_words_are_one_failed_step() -> None:
+    names = ("apply(0)", "apply(1)", "apply(2)", "gate(0:n1)(0)", "gate(1:n2)(0)", "x(0:n1)", "x(1:n2)")
+    words = {"apply(1)": "other"}
+    nodes = {
+        str(at): {"type": "Pod", "phase": "Failed", "displayName": name, "message": words.get(name, "m")}
+        for at, name in enumerate(names)
+    }
+    view = workflow_of({"metadata": {"name": "w"}, "status": {"phase": "Failed", "nodes": nodes}})
+    told = {"apply(0)": "m", "apply(1)": "other"} | dict.fromkeys(names[3:], "m")
+    assert dict(view.failed_steps) == told
+
+
 def test_a_try_that_failed_before_another_one_succeeded_is_no_failed_step() -> None:
     """So Argo writes it: a node of type Retry over its tries."""
 

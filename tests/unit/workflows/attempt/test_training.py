@@ -11,13 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.errors import ProfileError
+from tasks.embedded.engine.argo.state import PodFacts
 from tasks.embedded.engine.argo.validate import validate_workflow
 from tests.support.builders.attempt_plans import a_cluster, a_gpu_plan, a_plan
+from tests.support.fakes.workflow_simulator import World, container, workflow
 from workflows import labels
 from workflows.attempt.examination import examination_workflow, post_flight_workflow
 from workflows.attempt.jobset import jobset
 from workflows.attempt.plan import AttemptPlan
-from workflows.attempt.training import GATE_WORKFLOW_NODES, gang, manifests, training_workflow
+from workflows.attempt.templates import REFUSED_SECONDS, REFUSED_TRIES, REFUSED_WAIT_SECONDS
+from workflows.attempt.training import (
+    APPLY_SECONDS,
+    GATE_WORKFLOW_NODES,
+    VERIFY_SECONDS,
+    gang,
+    manifests,
+    training_workflow,
+)
 from workflows.lint.lint import lint
 from workflows.programs.probes import gate
 from workflows.wire import GateReport, ResumeChoice, from_json
@@ -27,6 +37,11 @@ ONE_MIB = 1024 * 1024
 
 def template(workflow: dict[str, Any], name: str) -> dict[str, Any]:
     return next(item for item in workflow["spec"]["templates"] if item["name"] == name)
+
+
+def refusal(message: str) -> PodFacts:
+    """A pod of Argo's that could not apply its manifest, as the engine tells of it."""
+    return PodFacts("Failed", exit_code=64, message=message, reason="Error")
 
 
 def groups(workflow: dict[str, Any]) -> list[list[dict[str, Any]]]:
@@ -59,6 +74,64 @@ def test_the_jobset_is_applied_only_after_a_pass() -> None:
 def test_a_probe_pod_is_tried_again_only_when_it_was_lost() -> None:
     (main,) = manifests(a_plan())
     assert template(main, "gate")["retryStrategy"] == {"limit": 2, "retryPolicy": "OnError"}
+
+
+NO_WORD = 'Internal error occurred: failed calling webhook "mjobset.kb.io": failed to call webhook: Post "https://j"'
+ENDS: dict[str, tuple[PodFacts, int]] = {
+    "a webhook that does not answer": (refusal(f"{NO_WORD}: context deadline exceeded"), 13),
+    "a webhook whose host is gone": (refusal(f"{NO_WORD}: dial tcp 192.0.2.7:9443: connect: no route to host"), 13),
+    "webhooks that take longer than the request may": (
+        refusal("Timeout: request did not complete within requested timeout - context deadline exceeded"),
+        13,
+    ),
+    "a webhook that answered": (refusal('admission webhook "vjobset.kb.io" denied the request: spec: Invalid'), 1),
+    "a webhook that answered what it waited for": (
+        refusal('admission webhook "v.made.io" denied the request: context deadline exceeded'),
+        1,
+    ),
+    "no such right": (refusal("jobsets.jobset.x-k8s.io is forbidden"), 1),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_the_jobset_is_applied_again_while_a_webhook_does_not_answer_and_never_once_one_refused(case: str) -> None:
+    end, tries = ENDS[case]
+    (main,) = manifests(a_plan())
+    strategy = template(main, "apply")["retryStrategy"]
+    world = World(workflow("apply", templates=[container("apply", retryStrategy=strategy)]), lambda pod: end)
+    began = world.now
+    world.run()
+    said = [node["message"] for name, node in world.nodes.items() if name != "wf"]
+    assert len(said) == tries
+    assert all(end.message in one for one in said), "the API server's own words stay with each try"
+    assert world.phase == "Failed"
+    assert world.now - began >= REFUSED_WAIT_SECONDS * (tries - 1)
+    assert REFUSED_TRIES * (REFUSED_WAIT_SECONDS + 5) >= 60, "5 s a pod on the real engine"
+    assert main["spec"]["activeDeadlineSeconds"] >= APPLY_SECONDS + REFUSED_SECONDS + VERIFY_SECONDS
+
+
+def test_a_pod_that_vanished_before_it_applied_the_jobset_is_made_again_twice() -> None:
+    (main,) = manifests(a_plan())
+    world = World(
+        workflow("apply", templates=[container("apply", retryStrategy=template(main, "apply")["retryStrategy"])])
+    )
+    for _ in range(50):
+        world.step()
+        world.now = max(world.now, world.wake_at or 0.0)
+        for name in world.living():
+            world.pods[name] = PodFacts("Running", node="n0")
+            world.step()
+            del world.pods[name]
+    assert (world.phase, len(world.manifests)) == ("Error", 3)
+
+
+def test_a_jobset_that_a_webhook_took_at_last_is_applied() -> None:
+    (main,) = manifests(a_plan())
+    strategy = template(main, "apply")["retryStrategy"]
+    ends = iter([refusal(NO_WORD), refusal(NO_WORD), 0])
+    world = World(workflow("apply", templates=[container("apply", retryStrategy=strategy)]), lambda pod: next(ends))
+    world.run()
+    assert (world.phase, len(world.manifests)) == ("Succeeded", 3)
 
 
 def test_the_apply_step_has_no_condition_and_no_owner() -> None:
