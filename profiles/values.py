@@ -64,6 +64,8 @@ PROGRAM_PATTERN = r"^[A-Za-z0-9._/][A-Za-z0-9._/+-]*$"
 LOGIN_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$"
 JUMP_PATTERN = r"^([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(:[0-9]{1,5})?$"
 REGISTRY_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]([a-z0-9._/-]*[a-z0-9])?)?$"
+SERVER_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*:[1-9][0-9]{0,4}$"
+"""It names a folder of hosts, too: no separator, and no point beside another one."""
 KUBERNETES_PATTERN = r"^1\.[0-9]+\.[0-9]+$"
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
@@ -92,6 +94,7 @@ PATTERNS = {
     LOGIN_PATTERN: "the name of a user",
     JUMP_PATTERN: "user@host:port, of which user and port may be left out",
     REGISTRY_PATTERN: "host:port or host:port/path, without https:// before and a tag behind",
+    SERVER_PATTERN: "host:port, in lower-case letters, without http:// before and a path behind",
     KUBERNETES_PATTERN: "a version of Kubernetes such as 1.36.3",
     COMMIT_PATTERN: "the whole commit, 40 hexadecimal digits: a branch or a tag may change under one's hands",
     SHA256_PATTERN: "a SHA-256 digest, 64 hexadecimal digits",

@@ -27,6 +27,7 @@ from profiles.values import (
     PATTERNS,
     PROGRAM_PATTERN,
     REGISTRY_PATTERN,
+    SERVER_PATTERN,
     SYSCTL_PATTERN,
     Count,
     HostAddress,
@@ -52,6 +53,8 @@ GOVERNOR_PATTERN = r"[a-z_]*"
 """As the kernel spells its governors (`scaling_available_governors`); a script of root holds the word."""
 CLUSTER_SUBJECT = "cluster"
 """In plans and records this word stands for the whole cluster: no host may be called so."""
+OWN_REGISTRY = "registry"
+"""The component that keeps images inside the cluster."""
 API_PORT = 6443
 """On which API servers of control planes listen."""
 MOST_ETCD_MEMBERS = 7
@@ -356,6 +359,13 @@ class ComponentChoice(Value):
     values: dict[str, object] = {}
     """Over the component's own; an unknown one is refused."""
 
+    @model_validator(mode="after")
+    def _registry_is_found(self) -> ComponentChoice:
+        asked = self.values.get("pulled_as", "") if self.name == OWN_REGISTRY else ""
+        if asked != "" and not (isinstance(asked, str) and re.fullmatch(SERVER_PATTERN, asked)):
+            raise wrong("values.pulled_as", f"must be {PATTERNS[SERVER_PATTERN]}, got {asked!r}")
+        return self
+
 
 class Bootstrap(Value):
     """From hosts with nothing but sshd to a cluster that has proven that it trains."""
@@ -392,6 +402,12 @@ class Bootstrap(Value):
     batch_share: Share = 0.2
     """At most this share of the workers is upgraded or removed at once (at least one always may be), never more than
     one rack."""
+
+    @property
+    def own_registry(self) -> str:
+        """`host:port` by which nodes pull from the cluster's own registry; "": there is none, or nobody says."""
+        asked = (one.values.get("pulled_as", "") for one in self.components if one.name == OWN_REGISTRY)
+        return str(next(asked, ""))
 
     @property
     def control_planes(self) -> tuple[str, ...]:

@@ -54,10 +54,13 @@ def files(engine: Kubeadm, bootstrap: Bootstrap, release: ReleaseProfile, author
         made.append(HostFile("/etc/crictl.yaml", f"runtime-endpoint: {SOCKET}\nimage-endpoint: {SOCKET}\n"))
     if authority:
         made.append(HostFile(AUTHORITY, authority))
-    if bootstrap.mirror.registry:
-        server = bootstrap.mirror.registry.partition("/")[0]
+    server = bootstrap.mirror.registry.partition("/")[0]
+    if server:
         made.append(HostFile(f"{REGISTRIES}/_default/hosts.toml", hosts_file(bootstrap.mirror, authority)))
         made.append(HostFile(f"{REGISTRIES}/{server}/hosts.toml", own_hosts_file(bootstrap.mirror, authority)))
+    if bootstrap.own_registry not in ("", server):  # of one and the same, the mirror's file says how it is spoken to
+        path = f"{REGISTRIES}/{bootstrap.own_registry}/hosts.toml"
+        made.append(HostFile(path, cluster_hosts_file(bootstrap.own_registry)))
     return made
 
 
@@ -86,6 +89,12 @@ def own_hosts_file(mirror: Mirror, authority: str) -> str:
     server = f"{_scheme(mirror)}://{mirror.registry.partition('/')[0]}"
     lines = [f'server = "{server}"', f'[host."{server}"]', '  capabilities = ["pull", "resolve", "push"]']
     return "\n".join([*lines, *(f"  {line}" for line in _fields(_trust(authority)))]) + "\n"
+
+
+def cluster_hosts_file(server: str) -> str:
+    """How the cluster's own registry is spoken to, `host:port`: by HTTP without TLS, and to pull alone."""
+    url = f"http://{server}"
+    return "\n".join([f'server = "{url}"', f'[host."{url}"]', '  capabilities = ["pull", "resolve"]']) + "\n"
 
 
 def _scheme(mirror: Mirror) -> str:

@@ -33,7 +33,6 @@ CHOICES = (
     ),
     ComponentChoice(name="victoria-metrics", values={"storage_class": "local-folder"}),
 )
-PLAIN_HTTP = f'server = "http://{PULLED_AS}"\n[host."http://{PULLED_AS}"]\n  capabilities = ["pull", "resolve"]\n'
 OWNERS = {"registry": 1000, "figures": 1000, "proof": 65532}
 """As whom registry, store and our own programs run; nobody gives them a folder of the nodes but the site."""
 PROOF_S = patience(60.0)
@@ -73,7 +72,6 @@ def whole(standing: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     juicefs.serve(standing)
     for host in standing.hosts:
         juicefs.mount(host)
-        host.write(f"/etc/containerd/certs.d/{PULLED_AS}/hosts.toml", PLAIN_HTTP)
     for folder, owner in OWNERS.items():
         standing.hosts[0].run(f"install -d -o {owner} -g {owner} {juicefs.MOUNT}/{folder}")
     yield made

@@ -72,6 +72,28 @@ def test_images_are_looked_for_in_the_mirror_first() -> None:
     assert files[container_runtime.AUTHORITY] == "PEM"
 
 
+def test_the_cluster_s_own_registry_is_spoken_to_without_tls() -> None:
+    def folders(pulled_as: str, **mirror: object) -> dict[str, str]:
+        components = [{"name": "registry", "values": {"pulled_as": pulled_as}}, {"name": "metrics-server"}]
+        cluster = kubeadm_cluster(components=components, mirror={"files_url": "http://m", **mirror})
+        files = host_state(cluster, release(), "w1").files
+        told = {file.path: file.content for file in files if file.path.startswith(container_runtime.REGISTRIES)}
+        assert len(told) == sum(file.path in told for file in files), "no file is written twice"
+        return told
+
+    path = f"{container_runtime.REGISTRIES}/10.96.64.50:5000/hosts.toml"
+    url = "http://10.96.64.50:5000"
+    assert folders("10.96.64.50:5000") == {
+        path: f'server = "{url}"\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n'
+    }
+    assert folders("") == {}
+    both = folders("10.96.64.50:5000", registry="m.example:5000")
+    assert len(both) == 3, "the mirror's, for all registries and by its name, stay beside it"
+    same = folders("m.example:5000", registry="m.example:5000/k8s")
+    assert len(same) == 2
+    assert "https://m.example:5000" in same[f"{container_runtime.REGISTRIES}/m.example:5000/hosts.toml"]
+
+
 def test_a_file_without_a_digest_is_put_nowhere() -> None:
     with pytest.raises(ProfileError, match=r"files\.kubeadm\.sha256: is missing"):
         host_state(kubeadm_cluster(), release(files={n: {"path": n} for n in ("kubelet", "kubeadm", "kubectl")}), "w1")
