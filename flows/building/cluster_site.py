@@ -17,11 +17,11 @@ from profiles.errors import PrimusError
 from tasks.bootstrap.components import (
     ComponentsSite,
     bring_components,
-    forget_installer,
     look_components,
     open_components,
     remove_components,
 )
+from tasks.bootstrap.installer import forget_installer
 from tasks.bootstrap.pipelines import bring_pipelines
 from tasks.bootstrap.proof_run import find_proof_run, train_proof
 from tasks.bootstrap.site import Hear, Tell, unheard

@@ -24,11 +24,12 @@ from profiles.health import HealthValues
 from profiles.loading.load import load_workspace
 from profiles.vocabulary import VerdictWord
 from tasks.bootstrap.certificates import awaited_certificates, show_certificates
+from tasks.bootstrap.installer import installing
 from tasks.bootstrap.mirror import checked_authority, mirror_bytes
 from tasks.cluster import Cluster, Manifest
 from tasks.workflow_runs import ENDED, follow_workflow, phase_of, submit_workflow
 from workflows import labels
-from workflows.bootstrap.components import ASK, PIPELINE, PUT, REPORT, ComponentsPlan, components_workflow, installer
+from workflows.bootstrap.components import ASK, PIPELINE, PUT, REPORT, ComponentsPlan, components_workflow
 from workflows.bootstrap.endurance import given
 from workflows.bootstrap.removal import Leaving, RemovalPlan, removal_workflow
 from workflows.model.bootstrap import Stage
@@ -140,16 +141,16 @@ def bring_components(site: ComponentsSite, names: Collection[str], tell: Tell) -
     applied: list[Manifest] = []
     try:
         fresh, plan = _planned(site, asked)
-        _apply(site, installer(), NAMESPACE, ())
-        if _end_others(site, plan.fingerprint, tell):
-            fresh, plan = _planned(site, asked)
-        for one in (one for one in asked if one.profile.first and one.name in fresh):
-            tell(f"{one.name} {one.profile.version}: applying")
-            applied += _apply_first(site, one)
-        if awaited := awaited_certificates(applied):
-            tell(f"waiting for certificates of {', '.join(one.namespace for one in awaited)}")
-            show_certificates(site.api, awaited)
-        failures = _told(plan, _run(site, plan, tell))
+        with installing(site.api, site.seam, tell):
+            if _end_others(site, plan.fingerprint, tell):
+                fresh, plan = _planned(site, asked)
+            for one in (one for one in asked if one.profile.first and one.name in fresh):
+                tell(f"{one.name} {one.profile.version}: applying")
+                applied += _apply_first(site, one)
+            if awaited := awaited_certificates(applied):
+                tell(f"waiting for certificates of {', '.join(one.namespace for one in awaited)}")
+                show_certificates(site.api, awaited)
+            failures = _told(plan, _run(site, plan, tell))
     except (PrimusError, ApiError, ObjectsError, OSError) as error:
         failures = {f"{Stage.COMPONENTS}/{one.name}": str(error) for one in asked}
     return failures
@@ -412,11 +413,8 @@ def remove_components(site: ComponentsSite, leaving: Sequence[Leaving], tell: Te
         if rest:
             built_in = built_in_objects(site.profile, [one.component for one in rest])
             plan = RemovalPlan(site.profile, rest, NUMBERS + 1, built_in, site.authority, site.ledger)
-            _end_others(site, plan.name, tell)
-            existing = site.seam.get("Workflow", plan.name)
-            if existing is not None and phase_of(existing) in ENDED:
-                _gone(site, plan.name)
-            ended = _followed(site, removal_workflow(plan), tell)
+            with installing(site.api, site.seam, tell):
+                ended = _removal(site, plan, tell)
             if phase_of(ended) != "Succeeded":
                 return {one.component.name: _words(ended) for one in rest}
         for one in (one for one in leaving if one.profile.first):
@@ -425,6 +423,15 @@ def remove_components(site: ComponentsSite, leaving: Sequence[Leaving], tell: Te
     except (PrimusError, ApiError, ObjectsError, OSError) as error:
         return {one.component.name: str(error) for one in leaving}
     return {}
+
+
+def _removal(site: ComponentsSite, plan: RemovalPlan, tell: Tell) -> Manifest:
+    """The workflow that removes, to its end: one that still runs is adopted, one that has ended is replaced."""
+    _end_others(site, plan.name, tell)
+    existing = site.seam.get("Workflow", plan.name)
+    if existing is not None and phase_of(existing) in ENDED:
+        _gone(site, plan.name)
+    return _followed(site, removal_workflow(plan), tell)
 
 
 def _words(ended: Manifest) -> str:
@@ -443,16 +450,3 @@ def _remove_first(site: ComponentsSite, one: Leaving) -> None:
     if one.namespace:
         applier.remove_path(f"/api/v1/namespaces/{one.namespace}")
     applier.remove_path(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{note_name(one.component.name)}")
-
-
-def forget_installer(api: Api) -> None:
-    """The right to install, its account and the namespace of the notes go; nothing of ours is left.
-
-    Raises:
-        Unavailable: something holds them.
-    """
-    applier = Applier(api, time.monotonic() + REMOVE_SECONDS)
-    try:
-        applier.remove(installer(), NAMESPACE)
-    except (ApiError, ObjectsError) as error:
-        raise Unavailable(f"components: {error}") from error

@@ -19,11 +19,11 @@ from tasks.bootstrap.components import (
     ComponentsSite,
     bring_components,
     built_in_objects,
-    forget_installer,
     look_components,
     remove_components,
     source_objects,
 )
+from tasks.bootstrap.installer import forget_installer
 from tasks.cluster import Cluster, Manifest, Seen
 from tasks.kubernetes.any_object import AnyObject
 from tasks.kubernetes.api_server import ApiServer
@@ -56,6 +56,7 @@ CORE = {
     "/apis/apiextensions.k8s.io/v1": [("customresourcedefinitions", "CustomResourceDefinition", False)],
     "/apis/rbac.authorization.k8s.io/v1": [("clusterrolebindings", "ClusterRoleBinding", False)],
 }
+RIGHT = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/primus-installer"
 NOTES = f"/api/v1/namespaces/{NAMESPACE}/configmaps/"
 
 
@@ -391,6 +392,24 @@ def test_what_stays_is_told_and_nothing_that_it_needs_goes(tmp_path: Path) -> No
     left = remove_components(site, leaving, lambda line: None)
     assert left.keys() == {"registry"}
     assert set(api.objects) == applied
+
+
+def test_who_installs_and_removes_may_do_everything_only_meanwhile(tmp_path: Path) -> None:
+    api, held = made_api(), list[bool]()
+
+    def ends(manifest: Manifest) -> dict[str, Any]:
+        held.append(RIGHT in api.objects)
+        return served(manifest, "registry")
+
+    site = site_of(tmp_path, api, Seam(ends))
+    assert bring(site).keys() == {"components/registry"}
+    assert (held, RIGHT in api.objects) == ([True], False)
+    assert remove_components(site, [Leaving(one, "") for one in reversed(site.chosen)], lambda line: None)
+    assert (held, RIGHT in api.objects) == ([True, True], False)
+    (tmp_path / "list.json").write_bytes(b"[]")
+    api.objects = {path: one for path, one in api.objects.items() if not path.startswith(NOTES)}
+    assert len(bring(site)) == 4
+    assert api.applied.count(RIGHT) == api.deleted.count(RIGHT) == 3, "before any workflow was made it goes too"
 
 
 def test_published_lists_get_the_images_of_the_component(tmp_path: Path) -> None:
