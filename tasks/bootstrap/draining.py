@@ -23,6 +23,9 @@ MOVE_SECONDS = 900.0
 DRAIN_SECONDS = 600.0
 LOOK_SECONDS = 5.0
 ENDED = ("Succeeded", "Failed")
+UNSCHEDULABLE = ("--field-selector", "spec.unschedulable=true")
+SHOWN = 4
+"""Nodes that one line names."""
 
 
 def empty_nodes(profile: ClusterProfile, anchor: str, names: Sequence[str], tell: Tell) -> None:
@@ -41,9 +44,11 @@ def empty_nodes(profile: ClusterProfile, anchor: str, names: Sequence[str], tell
     tell(f"{', '.join(there)}: cordoned; runs save and move first")
     until, told = world().now() + MOVE_SECONDS, ""
     while runs := _runs_on(profile, anchor, there):
+        which = f"run {', '.join(runs)}"
+        besides = _closed_besides(profile, anchor, there)
         if world().now() >= until:
-            raise Unavailable(f"after {MOVE_SECONDS:.0f} s still there: run {', '.join(runs)}; no node was changed")
-        said = f"waiting for run {', '.join(runs)} to move"
+            raise Unavailable(f"after {MOVE_SECONDS:.0f} s still there: {which}{besides}; no node was changed")
+        said = f"waiting for {which} to move{besides}"
         if said != told:
             tell(said)
         told = said
@@ -65,10 +70,16 @@ def open_nodes(profile: ClusterProfile, anchor: str, names: Sequence[str]) -> No
         _patch(profile, anchor, ours, closed=False)
 
 
+def _closed_besides(profile: ClusterProfile, anchor: str, there: Sequence[str]) -> str:
+    """Which other nodes take no pods, for the end of a line: a run may have nowhere to go because of them."""
+    names = [name for name in _nodes(profile, anchor, *UNSCHEDULABLE) if name not in there]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f" (cordoned besides: {', '.join(names[:SHOWN])}{more})" if names else ""
+
+
 def _cordon(profile: ClusterProfile, anchor: str, names: Sequence[str]) -> None:
     """Cordon and mark these, but those that somebody else has cordoned."""
-    other = ("-l", f"{labels.BOOTSTRAP_CORDON}!=true", "--field-selector", "spec.unschedulable=true")
-    already = _nodes(profile, anchor, *other)
+    already = _nodes(profile, anchor, "-l", f"{labels.BOOTSTRAP_CORDON}!=true", *UNSCHEDULABLE)
     ours = [name for name in names if name not in already]
     if ours:
         _patch(profile, anchor, ours, closed=True)

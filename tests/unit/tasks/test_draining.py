@@ -105,12 +105,12 @@ def test_runs_leave_before_anything_is_evicted(host: FakeHost, clock: list[float
         (0, pods(("a", "w1", "Running"))),
         (0, pods(("a", "w1", "Succeeded"), ("a", "n1", "Running"))),
     ]
-    nodes = [(0, NODES), (0, "")]
+    nodes = [(0, NODES), (0, ""), (0, "node/w1\n")]
     host.answers({"get nodes": nodes, "get pods": lists})  # type: ignore[dict-item]
     told: list[str] = []
     empty_nodes(profile, "n1", ["w1", "w2"], told.append)
     verbs = [words.split()[3] for words in host.asked]
-    assert verbs == ["get", "get", "patch", "get", "get", "get", "drain"]
+    assert verbs == ["get", "get", "patch", "get", "get", "get", "get", "get", "drain"]
     assert "patch nodes w1 --type=merge" in host.asked[2]
     change = json.loads(shlex.split(host.asked[2])[-1])
     assert change == {"metadata": {"labels": {labels.BOOTSTRAP_CORDON: "true"}}, "spec": {"unschedulable": True}}
@@ -121,11 +121,39 @@ def test_a_run_that_does_not_move_keeps_its_node(
     host: FakeHost, clock: list[float], profile: ClusterProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draining, "LOOK_SECONDS", MOVE_SECONDS / 3)  # each look is a process
-    host.answers({"get nodes": [(0, NODES)], "get pods": [(0, pods(("a", "w1", "Running")))]})
-    with pytest.raises(Unavailable, match="run a; no node was changed"):
+    closed = [(0, "node/w1\nnode/w2\n")]
+    left = [(0, pods(("a", "w1", "Running")))]
+    host.answers({"cordon!=true": [(0, "")], "--field-selector": closed, "get nodes": [(0, NODES)], "get pods": left})
+    with pytest.raises(Unavailable, match=r"run a \(cordoned besides: w2\); no node was changed"):
         empty_nodes(profile, "n1", ["w1"], lambda _: None)
     assert clock[0] >= 1000.0 + MOVE_SECONDS
     assert not any(" drain " in words for words in host.asked)
+
+
+@pytest.mark.parametrize(
+    ("others", "end"),
+    [
+        (0, "to move"),
+        (2, "to move (cordoned besides: w2, w3)"),
+        (4, "to move (cordoned besides: w2, w3, w4, w5)"),
+        (6, "to move (cordoned besides: w2, w3, w4, w5 and 2 more)"),
+    ],
+)
+def test_who_waits_for_a_run_is_told_where_it_cannot_go(
+    host: FakeHost, clock: list[float], profile: ClusterProfile, others: int, end: str
+) -> None:
+    closed = "".join(f"node/w{number}\n" for number in range(1, others + 2))
+    host.answers(
+        {
+            "cordon!=true": [(0, "")],
+            "--field-selector": [(0, closed)],
+            "get nodes": [(0, NODES)],
+            "get pods": [(0, pods(("a", "w1", "Running"))), (0, pods())],
+        }
+    )
+    told: list[str] = []
+    empty_nodes(profile, "n1", ["w1"], told.append)
+    assert told[1:] == [f"waiting for run a {end}"]
 
 
 def test_who_was_cordoned_by_somebody_else_is_emptied_and_stays_cordoned(
