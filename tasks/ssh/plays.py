@@ -39,6 +39,10 @@ from tasks.ssh.masking import masked
 _NOISE = ("To see the stack trace of this error", "error execution phase", "Using module file", "Pipelining is enabled")
 """Lines in which programs say nothing of what happened."""
 _BEGINS = "error execution phase"
+_LISTS = ("changed", "removed")
+"""Under these our own programs on hosts list, in JSON, what they did."""
+_SHOWN = 4
+"""So many of them people are told by name."""
 Ending = Literal["began", "ok", "changed", "failed", "unreachable"]
 
 
@@ -194,7 +198,8 @@ class _Follower:
         name = self._alias.get(event.host)
         if name is None or event.ignored:
             return True
-        said = innermost(event.result)
+        names = _names(event.result) if event.ending == "ok" else None
+        said = innermost(event.result) if names is None else names
         ending = "changed" if event.ending == "ok" and event.result.get("changed") else event.ending
         told = PlayEvent(name, event.task, ending, said)  # pyright: ignore[reportArgumentType]
         if ending in ("failed", "unreachable"):
@@ -245,6 +250,19 @@ class _Follower:
         more = masked(said_of(event.result)) if told.ending in ("failed", "unreachable") else told.said
         with (self._logs / f"{told.host}.log").open("a", encoding="utf-8") as file:
             file.write(f"{at} {told.ending:<11} {told.task}{': ' + more.strip() if more.strip() else ''}\n")
+
+
+def _names(result: Mapping[str, Any]) -> str | None:
+    """What a program of ours did, by name and in one line, where it lists that; None: it says something else."""
+    try:
+        told = as_map(json.loads(str(result.get("stdout", ""))))
+    except (ValueError, RecursionError):
+        return None
+    listed = next((told[key] for key in _LISTS if isinstance(told.get(key), list)), None)
+    if listed is None:
+        return None
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return short(masked(", ".join(map(str, listed[:_SHOWN])) + more))
 
 
 def innermost(result: Mapping[str, Any]) -> str:

@@ -75,6 +75,35 @@ def test_a_host_came_through_by_the_account_alone(monkeypatch: pytest.MonkeyPatc
     assert (ends["n1"].word, ends["n1"].why) == (VerdictWord.UNKNOWN, "Ansible ended with 137: ")
 
 
+@pytest.mark.parametrize(
+    ("stdout", "said"),
+    [
+        ('{"changed": ["/etc/a", "/usr/local (containerd)"], "lacking": []}', "/etc/a, /usr/local (containerd)"),
+        ('{"changed": ["a", "b", "c", "d"]}', "a, b, c, d"),
+        ('{"changed": ["a", "b", "c", "d", "e", "f"]}', "a, b, c, d and 2 more"),
+        ('{"removed": ["member c1"]}', "member c1"),
+        ('{"changed": [], "lacking": []}', ""),
+        (f'{{"changed": ["{SECRET}", "\\u001b[2Ja"]}}', "***, \ufffd[2Ja"),
+        ('{"removed": true}', '{"removed": true}'),
+        ('["a"]', '["a"]'),
+        ('{"changed": ["a"', '{"changed": ["a"'),
+        ("joined", "joined"),
+    ],
+)
+def test_what_a_program_of_ours_did_is_told_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stdout: str, said: str
+) -> None:
+    lines = [event("runner_on_ok", changed=True, stdout=stdout, stderr=""), account(["h0"])]
+    ends, [seen] = told_by(monkeypatch, *lines, logs=tmp_path)
+    assert seen.said == said
+    assert (tmp_path / "n1.log").read_text().rstrip().endswith(f" join: {said}" if said else " join")
+    if SECRET not in stdout:
+        assert ends["n1"].told["join"] == stdout, "whoever reads it by program has it whole"
+    failed = event("runner_on_failed", stdout='{"changed": ["/etc/a"]}', stderr="no space")
+    ends, _ = told_by(monkeypatch, failed, account([], ["h0"]))
+    assert ends["n1"].why.endswith("no space")
+
+
 def test_whoever_watches_hears_what_has_begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     start = event("runner_on_start", task="kubeadm join")
     _, seen = told_by(monkeypatch, start, event("runner_on_start", "h7"), account(["h0"]), logs=tmp_path)
