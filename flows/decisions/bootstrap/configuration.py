@@ -1,8 +1,8 @@
 """Whether what stands runs with the settings that are wanted: the cluster's own, and those of each host. Pure.
 
 Settings of kubelet and kube-proxy are held against the file as the program reads it and against the program's age, the
-control plane's against its command lines, certificates against what an API server shows. What the cluster can never
-change is told by its field.
+control plane's against its command lines and variables, certificates against what an API server shows. What the cluster
+can never change is told by its field.
 """
 
 from __future__ import annotations

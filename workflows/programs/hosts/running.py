@@ -1,8 +1,8 @@
-"""What the programs of Kubernetes run with: their configuration as they read it, and the control plane's arguments.
+"""What the programs of Kubernetes run with: configuration as they read it, the control plane's arguments and variables.
 
-Only processes in the host's own network count: an etcd of somebody's pod is none of the cluster's. The arguments of a
-process are what it was begun with, whatever its manifest says by now; a configuration is in force where the process is
-younger than the file.
+Only processes in the host's own network count: an etcd of somebody's pod is none of the cluster's. Both of a process
+are what it was begun with, whatever its manifest says by now; a configuration is in force where the process is younger
+than the file.
 """
 
 from __future__ import annotations
