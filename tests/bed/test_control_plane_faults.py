@@ -16,6 +16,8 @@ from tests.bed.resets import resets
 from tests.bed.untouched import BACK_S, Healthy, Runs, trained
 from tests.bed.up import Bed
 from tests.support.harness.stages import Stage, incident, outcomes, stage, succeeded
+from workflows import labels
+from workflows.model.workflow import workflow_of
 
 pytestmark = pytest.mark.story
 CONTROLLERS = ("workflow-controller", "jobset", "kueue", "kube-controller-manager", "kube-scheduler", "dns")
@@ -105,3 +107,18 @@ def test_a_node_lost_while_the_api_server_is_away_is_handled_afterwards(scene: S
     assert incident(story).fault_class is FaultClass.NODE_LOST, scene.tell()
     assert outcomes(story) == [FaultClass.NODE_LOST.value, "succeeded"], scene.tell()
     assert node not in story.attempts[1].nodes, scene.tell()
+
+
+def test_a_gang_for_which_no_webhook_answers_is_made_once_one_does(scene: Stage, bed: Bed) -> None:
+    def refused() -> list[str]:
+        found = scene.cluster.list("Workflow", {labels.RUN: "unanswered"})
+        return [said for one in found for step, said in workflow_of(one).failed_steps if step.startswith("apply")]
+
+    bed.processes.stop("jobset")
+    scene.start("unanswered", overrides=("steps=20",))
+    until("a gang that was refused", lambda: bool(refused()), BACK_S)
+    assert "failed calling webhook" in refused()[0], "Argo keeps the API server's own words, by which it asks again"
+    bed.processes.start_again("jobset")
+    story = scene.end()
+    assert succeeded(story), scene.tell()
+    assert outcomes(story) == ["succeeded"], scene.tell()
