@@ -107,6 +107,29 @@ class Builder(Generic[Seen]):
         self.announce_look(hosts)
         return self.shown(f"looks at {len(hosts)} hosts", lambda: self.site.look(hosts, deep=deep))
 
+    def sure(self, plan: Sequence[Step], seen: Seen, hosts: Sequence[str], *, deep: bool) -> Seen:
+        """What is seen once it is known of each host whether it is fit, or nobody could tell for long enough.
+
+        A host that is just starting, or a look that took too long, says nothing of the host: it is looked at again.
+        What fails is told at once.
+        """
+        checks = [step for step in plan if step.stage is Stage.PRECHECKS]
+        began, told = world().now(), ""
+        while True:
+            proofs = self.judge(checks, seen)
+            open_steps = [step for step in checks if not holds(proofs, step.id)]
+            unknown = all(
+                proofs[step.id].word is VerdictWord.UNKNOWN and step.subject != CLUSTER for step in open_steps
+            )
+            if not open_steps or not unknown or world().now() - began >= SILENCE_SECONDS:
+                return seen
+            why = f"{open_steps[0].subject}: {proofs[open_steps[0].id].why}"
+            if why != told:
+                self.tell(f"waiting, at most {SILENCE_SECONDS:.0f} s: {why}")
+            told = why
+            pause(SETTLE_SECONDS)
+            seen = self.site.look(hosts, deep=deep)
+
     def announce_look(self, hosts: Sequence[str]) -> None:
         """Whose turn to be looked at is still to come."""
         for name in hosts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,9 +53,15 @@ class MadeSite:
     """Of what fails."""
     kill_after: int | None = None
     """So many acts of ours, then the process dies."""
+    awake_at: float = math.inf
+    """From then on who was silent answers."""
+    looks: int = 0
 
     def look(self, hosts: Collection[str], *, deep: bool) -> Mapping[str, frozenset[str] | None]:
         self._act()
+        self.looks += 1
+        if self.clock[0] >= self.awake_at:
+            self.silent.clear()
         self.slow = {name: left - 1 for name, left in self.slow.items()}
         held = frozenset(name for name in self.holding if self.slow.get(name, 0) <= 0)
         return {host: None if host in self.silent else held for host in hosts}
@@ -212,6 +219,50 @@ def test_a_broken_host_is_found_before_the_first_change(
     assert (outcome.word, site.done) == ("unknown", [])
     assert outcome.why.startswith("unknown: prechecks/w2 (it does not answer)")
     assert outcome.table["w2"] == {"prechecks": "unknown", "hosts": "unknown", "workers": "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("silent", "awake_at", "word", "after"),
+    [
+        (set(), 0.0, VerdictWord.PASS, (1, 1001.0)),
+        ({"w1"}, 1010.0, VerdictWord.PASS, (4, 1010.0)),
+        ({"w1"}, math.inf, VerdictWord.UNKNOWN, (21, 1061.0)),
+    ],
+)
+def test_of_whom_nobody_can_tell_yet_whether_it_is_fit_is_looked_at_again_for_a_while(
+    here: World,
+    clock: list[float],
+    profile: ClusterProfile,
+    silent: set[str],
+    awake_at: float,
+    word: VerdictWord,
+    after: tuple[int, float],
+) -> None:
+    """`after`: so many looks, and the time then."""
+    site, told, hosts = MadeSite(clock, silent=set(silent), awake_at=awake_at), list[str](), (*PLANES, *WORKERS)
+    with driving(builder_of(profile.name)):
+        request = BootstrapRequest(cluster=profile.name)
+        one: Builder[Seen] = Builder(profile, request, site, judged, told.append)
+        seen = one.sure(plan(), one.begin(hosts), hosts, deep=True)
+    assert judged(plan(), seen)["prechecks/w1"].word is word
+    assert (site.looks, clock[0]) == after
+    said = [line for line in told if line.startswith("waiting")]
+    assert said == (["waiting, at most 60 s: w1: it does not answer"] if silent else [])
+
+
+def test_a_host_that_is_not_fit_is_told_at_once_though_of_another_one_nobody_can_tell(
+    here: World, clock: list[float], profile: ClusterProfile
+) -> None:
+    site, hosts = MadeSite(clock), (*PLANES, *WORKERS)
+    site.silent.add("w1")
+
+    def judges(steps: Sequence[Step], seen: Seen) -> StepProofs:
+        return {**judged(steps, seen), "prechecks/n1": StepProof(VerdictWord.FAIL, "swap is on")}
+
+    with driving(builder_of(profile.name)):
+        one: Builder[Seen] = Builder(profile, BootstrapRequest(cluster=profile.name), site, judges, lambda line: None)
+        one.sure(plan(), one.begin(hosts), hosts, deep=True)
+    assert (site.looks, clock[0]) == (1, 1001.0)
 
 
 def test_a_host_that_falls_silent_amid_its_stage_is_told_and_taken_up_when_it_is_back(
