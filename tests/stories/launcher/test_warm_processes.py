@@ -377,6 +377,7 @@ def test_a_late_answer_starts_nothing(tmp_path: Path) -> None:
 def test_garbage_ends_the_park_and_forks_nothing(tmp_path: Path, garbage: bytes) -> None:
     marks = tmp_path / "marks"
     (tmp_path / "t.py").write_text(f"open({str(marks)!r}, 'a').write('ran')\n")
+    others = set(processes.descendants(os.getpid()))  # a server that tests before this one began may still live
     with Yard(tmp_path, python("t.py")) as yard:
         yard.listen()
         connection = yard.parked._connection
@@ -386,7 +387,7 @@ def test_garbage_ends_the_park_and_forks_nothing(tmp_path: Path, garbage: bytes)
         assert yard.next_words() == ["ranks are started plainly: the parked process has ended"]
         assert os.waitpid(yard.parked.pid, 0)[1] == 0
         yard.parked.mark_ended()
-        assert processes.descendants(os.getpid()) == []
+        assert set(processes.descendants(os.getpid())) <= others
         with pytest.raises(ForkUnavailableError, match="has ended"):
             yard.forked(yard.start_of())
     assert not marks.exists()

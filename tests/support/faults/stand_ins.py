@@ -6,6 +6,7 @@ The programs are imported where the stand-ins are made: a process that only prin
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -57,6 +58,7 @@ def stand_ins(made_up: MadeUp, root: str) -> list[StandIn]:
         (node, "ROOT", root),
         (node, "resource", limits),
         (kernel_log, "DEVICE", os.path.join(root, "dev/kmsg")),
+        (kernel_log, "ask_kernel", _refused),
         (run.nics_of, "__defaults__", (os.path.join(root, "sys/class/infiniband"),)),
         (links, "time", _later(made_up["grows"], root)),
         (services, "SSH_PORT", made_up["ssh_port"]),
@@ -64,6 +66,11 @@ def stand_ins(made_up: MadeUp, root: str) -> list[StandIn]:
         (services, "socket", _names(made_up["names_are_lost"])),
         (os, "statvfs", _disk(*made_up["used_percent"])),
     ]
+
+
+def _refused(*_: object) -> int:
+    """In place of the machine's own kernel, which says what it likes."""
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def _later(grows: dict[str, int], root: str) -> object:

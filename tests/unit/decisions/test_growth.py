@@ -44,6 +44,7 @@ from flows.decisions.views.status import attempt_rows, node_rows
 from profiles.cluster import Brake, Monitor
 from profiles.vocabulary import Action, FaultClass, Mode, NodeAction, RunState, VerdictWord
 from tests.support.builders.simulated_runs import resolved as a_gang
+from tests.support.running.waiting import CALM_SECONDS, work
 from workflows.model.attempt import (
     AttemptView,
     CoordinatorFacts,
@@ -400,6 +401,12 @@ def test_ten_times_the_size_is_at_most_fifteen_times_the_work(name: str) -> None
 
 
 def test_nodes_of_a_very_large_gang_are_chosen_in_a_tenth_of_a_second() -> None:
+    """Of a calm machine: beside a fixed piece of work, since a processor is slower where others share it."""
     keep = tuple(names(12_500))
-    work = partial(choose_nodes, candidates(len(keep)), NodeNeed(len(keep), keep, avoid=keep[::97]))
-    assert processor_seconds(work, 5) <= 0.1
+    choose = partial(choose_nodes, candidates(len(keep)), NodeNeed(len(keep), keep, avoid=keep[::97]))
+    chosen = fixed = math.inf
+    for _ in range(ROUNDS):
+        chosen, fixed = min(chosen, processor_seconds(choose, 1)), min(fixed, processor_seconds(work, 1))
+        if chosen <= 0.1 * max(fixed / CALM_SECONDS, 1.0):
+            return
+    pytest.fail(f"{chosen:.3f} s, where a piece of work of {CALM_SECONDS} s takes {fixed:.3f} s")
