@@ -7,10 +7,14 @@ does: no good work is refused for a missing second.
 
 from __future__ import annotations
 
+import os
+import statistics
 import sys
 import time
 import tomllib
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from tests.rotation import BUDGET
@@ -18,6 +22,9 @@ from tests.support.running.waiting import CALM_SECONDS, work
 
 SLACK = 1.6
 """The same phase took up to 1.5 times as long on a machine of the same kind with neighbours."""
+
+AT_WORK = 20
+"""Pieces of work of each processor: so long that all of them work at the same time."""
 
 
 def seconds_by_phase(rows: str) -> dict[str, float]:
@@ -45,6 +52,17 @@ def processor() -> float:
     return max((time.process_time() - began) / CALM_SECONDS, 1.0)
 
 
+def processors() -> float:
+    """The same with all of them at work, as in the proof: two that share a core are slower together than alone."""
+    count = os.cpu_count() or 1
+    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        return statistics.mean(pool.map(_at_work, range(count)))
+
+
+def _at_work(_: int) -> float:
+    return statistics.mean(processor() for _ in range(AT_WORK))
+
+
 def main(rows: str, whole: str) -> int:
     """Print the table; 1 where a phase took too long."""
     took = {**seconds_by_phase(Path(rows).read_text(encoding="utf-8")), "all": float(whole)}
@@ -52,7 +70,7 @@ def main(rows: str, whole: str) -> int:
     print("seconds by phase:")
     for name, seconds in took.items():
         print(f"{seconds:7.0f}  {name}" + (f"  of {limits[name]}" if name in limits else ""))
-    factor = processor()
+    factor = processors()
     for line in too_long(took, limits, factor):
         print(f"!!! longer than it is to take: {line}")
     late = too_long(took, limits, factor * SLACK)

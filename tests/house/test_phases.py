@@ -39,7 +39,7 @@ def test_the_table_is_printed_and_a_limit_that_was_passed_is_a_failure(
     assert "unit  of " in capsys.readouterr().out
     limit = tomllib.loads(BUDGET.read_text(encoding="utf-8"))["phases_seconds"]["unit"]
     rows.write_text(f"unit\t{limit * 1.2}\n")
-    monkeypatch.setattr(phases, "processor", lambda: 1.0)
+    monkeypatch.setattr(phases, "processors", lambda: 1.0)
     assert phases.main(str(rows), "100") == 0
     assert "!!! longer than it is to take: unit" in capsys.readouterr().out
     rows.write_text("unit\t1000000\n")
