@@ -10,6 +10,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from workflows.programs.runtime.bounded import run_program
 
 TOOL_SECONDS = 10.0
+SOCKET = "/run/containerd/containerd.sock"
+DIAL_SECONDS = 3
+"""For a socket that nobody serves: by itself ctr tries as long as a tool may take here, and would not say why."""
 MOST_TEXT = 1 << 20
 """Bytes of one file; what is read here has some hundred."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin"
@@ -69,6 +72,17 @@ def tool(argv: Sequence[str], codes: Sequence[int] = (0,)) -> str:
     if ended.code not in codes:
         raise CannotReadError(f"{argv[0]} ended with {ended.code}: {ended.last_words}")
     return ended.output
+
+
+def containerd(*words: str) -> str:
+    """What containerd's own client prints.
+
+    Raises:
+        CannotReadError: containerd is not there, or does not answer.
+    """
+    if not os.path.exists(SOCKET):
+        raise CannotReadError(f"containerd does not run: there is no {SOCKET}")
+    return tool(["ctr", f"--connect-timeout={DIAL_SECONDS}s", *words])
 
 
 def _which(name: str, path: str) -> Optional[str]:

@@ -14,7 +14,7 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from workflows.programs.hosts.items import CannotReadError, listed, read, read_or, tool
+from workflows.programs.hosts.items import CannotReadError, containerd, listed, read, read_or
 from workflows.programs.hosts.options import Options
 
 CONTROL_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
@@ -22,8 +22,6 @@ KUBELET_CONFIGURATION = "/var/lib/kubelet/config.yaml"
 CHUNK_BYTES = 3000
 """Of a configuration in one text: an answer's texts have an end."""
 MOST_BYTES = 256 << 10
-DIAL_SECONDS = 3
-"""For a socket that nobody serves: by itself ctr tries as long as a tool may take here, and would not say why."""
 
 
 def works(asked: Options) -> Dict[str, Callable[[], Any]]:
@@ -117,7 +115,7 @@ def _age_seconds(root: str, process: str) -> Optional[float]:
 
 def _container_runtime() -> str:
     """`ok`, or why containerd does not serve kubelet: a plug-in that failed leaves the program itself running."""
-    told = tool(["ctr", f"--connect-timeout={DIAL_SECONDS}s", "plugins", "ls"])
+    told = containerd("plugins", "ls")
     rows = (line.split() for line in told.splitlines()[1:])
     broken = [words[1] for words in rows if len(words) > 3 and words[-1] == "error" and re.search("cri", words[1])]
     return f"its plug-in {broken[0]} has failed: journalctl -u containerd" if broken else "ok"

@@ -10,7 +10,7 @@ import resource
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
-from workflows.programs.hosts.items import CannotReadError, listed, read, read_or, tool
+from workflows.programs.hosts.items import CannotReadError, containerd, listed, read, read_or, tool
 from workflows.programs.hosts.options import Options
 
 PROGRAMS = {
@@ -173,6 +173,6 @@ def _version(name: str) -> Optional[str]:
 
 
 def _images() -> List[Dict[str, str]]:
-    lines = tool(["ctr", "--namespace", "k8s.io", "images", "ls"]).splitlines()[1:]
+    lines = containerd("--namespace", "k8s.io", "images", "ls").splitlines()[1:]
     rows = [words for words in (line.split() for line in lines) if len(words) > 2]  # name, media type, digest
     return [{"name": words[0], "digest": words[2]} for words in rows]

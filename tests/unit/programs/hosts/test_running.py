@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from workflows.model.host_facts import HostFacts, ProgramConfiguration, Unread, parse_facts
-from workflows.programs.hosts import running, serves
+from workflows.programs.hosts import items, running, serves
 from workflows.programs.hosts.items import CannotReadError
 from workflows.programs.hosts.main import facts
 from workflows.programs.hosts.options import Options
@@ -42,10 +42,10 @@ def process(root: Path, number: int, words: list[str], began: float, network: st
 def no_containerd(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test asks the machine's own container runtime."""
 
-    def absent(argv: list[str]) -> str:
-        raise CannotReadError(f"there is no {argv[0]} on it")
+    def absent(*words: str) -> str:
+        raise CannotReadError("there is no ctr on it")
 
-    monkeypatch.setattr(running, "tool", absent)
+    monkeypatch.setattr(running, "containerd", absent)
 
 
 @pytest.fixture
@@ -130,8 +130,26 @@ def test_a_plug_in_of_containerd_that_failed_is_named(monkeypatch: pytest.Monkey
     sound = f"{head}io.containerd.grpc.v1  cri  linux/amd64  ok\nio.containerd.snapshotter.v1 zfs - error\n"
     broken = sound.replace("linux/amd64  ok", "linux/amd64  error")
     for text, said in ((sound, "ok"), (broken, "its plug-in cri has failed: journalctl -u containerd")):
-        monkeypatch.setattr(running, "tool", lambda argv, text=text: text)
+        monkeypatch.setattr(running, "containerd", lambda *words, text=text: text)
         assert running.works(Options(running=True))["container_runtime"]() == said
+
+
+def test_nobody_waits_for_a_containerd_whose_socket_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def told(argv: list[str]) -> str:
+        asked.append(argv)
+        return "told"
+
+    monkeypatch.setattr(items, "tool", told)
+    monkeypatch.setattr(items, "SOCKET", str(tmp_path / "socket"))
+    with pytest.raises(CannotReadError, match="containerd does not run"):
+        items.containerd("plugins", "ls")
+    (tmp_path / "socket").touch()
+    assert items.containerd("plugins", "ls") == "told"
+    assert asked == [["ctr", "--connect-timeout=3s", "plugins", "ls"]]
 
 
 def test_a_text_that_is_no_base64_is_no_file() -> None:
