@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.phases import processor
+from tests.phases import processor, processors
 from tests.proof import kind_of
 from tests.rotation import function_of
 from tests.support.running.meter import waited_for
@@ -53,7 +53,7 @@ class Limits:
         used, limit = waited_for() - before, limit_of(item.nodeid, kind_of(item), self.budget)
         if outcome.excinfo is not None or used <= limit * self.factor:
             return
-        limit *= max(self.factor, processor())  # others fill caches that this one needed
+        limit *= max(self.factor, processors())  # others share a core with this one, or fill caches that it needed
         if used > limit:
             text = f"it took {used:.1f} s of processors, its limit is {limit:.1f} s (tests/budget.toml)"
             outcome.force_exception(pytest.fail.Exception(text, pytrace=False))
