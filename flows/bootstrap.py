@@ -146,10 +146,10 @@ def changed(builder: Builder[BuildingSight], ground: Ground) -> BootstrapOutcome
         builder.tell(f"hosts were found fit {max(fit.values()):.0f} s ago by a command that was cut off: going on")
     deep = checks_hosts(ground.plan) and not fit
     seen = builder.begin(ground.hosts, deep=deep)
+    if acts(request):
+        seen = builder.sure(ground.plan, seen, ground.hosts, deep=deep)
     refuse_change(ground, seen)
     plan = planned(ground, seen)
-    if acts(request):
-        seen = builder.sure(plan, seen, ground.hosts, deep=deep)
     notes = notes_of(ground, seen)
     first = replace(builder.first(plan, seen), notes=(*notes, *untested(ground, plan)))
     publish_first(first)

@@ -23,7 +23,7 @@ from tests.support.running.waiting import CALM_SECONDS, work
 SLACK = 1.6
 """The same phase took up to 1.5 times as long on a machine of the same kind with neighbours."""
 
-AT_WORK = 20
+AT_WORK = 10
 """Pieces of work of each processor: so long that all of them work at the same time."""
 
 

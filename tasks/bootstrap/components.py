@@ -24,12 +24,12 @@ from profiles.health import HealthValues
 from profiles.loading.load import load_workspace
 from profiles.vocabulary import VerdictWord
 from tasks.bootstrap.certificates import awaited_certificates, show_certificates
-from tasks.bootstrap.installer import installing
+from tasks.bootstrap.installer import installing, living_workflows
 from tasks.bootstrap.mirror import checked_authority, mirror_bytes
 from tasks.cluster import Cluster, Manifest
 from tasks.workflow_runs import ENDED, follow_workflow, phase_of, submit_workflow
 from workflows import labels
-from workflows.bootstrap.components import ASK, PIPELINE, PUT, REPORT, ComponentsPlan, components_workflow
+from workflows.bootstrap.components import ASK, PUT, REPORT, ComponentsPlan, components_workflow
 from workflows.bootstrap.endurance import given
 from workflows.bootstrap.removal import Leaving, RemovalPlan, removal_workflow
 from workflows.model.bootstrap import Stage
@@ -173,13 +173,9 @@ def _end_others(site: ComponentsSite, own: str, tell: Tell) -> bool:
     to run.
     """
     found = False
-    try:
-        others = site.seam.list("Workflow", {labels.PIPELINE: PIPELINE})
-    except NotFound:  # before Argo is there the API server does not know the kind
-        return False
-    for other in others:
+    for other in living_workflows(site.seam):
         name, wanted = str(part(other, "metadata")["name"]), part(other, "metadata", "annotations").get(labels.WANTED)
-        if own in (name, wanted) or phase_of(other) in ENDED:
+        if own in (name, wanted):
             continue
         found = True
         if not phase_of(other):

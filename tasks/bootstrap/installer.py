@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from profiles.errors import NotFound, PrimusError, Unavailable
-from tasks.cluster import Cluster
+from tasks.cluster import Cluster, Manifest
 from tasks.workflow_runs import ENDED, phase_of
 from workflows import labels
 from workflows.bootstrap.components import INSTALLER, PIPELINE, installer
@@ -45,21 +45,22 @@ def _take_back(api: Api, seam: Cluster, tell: Callable[[str], None]) -> None:
     """The right goes, and the account stays; whatever hinders it is told and hides nothing."""
     right = [one for one in installer() if one["kind"] == RIGHT]
     try:
-        if living := _living(seam):
-            tell(f"{INSTALLER} stays cluster-admin: workflow {living[0]} still runs; {NEXT}")
+        if living := living_workflows(seam):
+            name = part(living[0], "metadata")["name"]
+            tell(f"{INSTALLER} stays cluster-admin: workflow {name} still runs; {NEXT}")
             return
         Applier(api, time.monotonic() + TAKE_SECONDS).remove(right, NAMESPACE)
     except (PrimusError, ApiError, ObjectsError, OSError) as error:
         tell(f"{INSTALLER} stays cluster-admin: {error}; {NEXT}")
 
 
-def _living(seam: Cluster) -> list[str]:
-    """Names of workflows of ours that have not ended."""
+def living_workflows(seam: Cluster) -> list[Manifest]:
+    """Workflows that bring or remove components and have not ended."""
     try:
         found = seam.list("Workflow", {labels.PIPELINE: PIPELINE})
-    except NotFound:  # without Argo nobody knows the kind
+    except NotFound:  # before Argo is there the API server does not know the kind
         return []
-    return [str(part(one, "metadata")["name"]) for one in found if phase_of(one) not in ENDED]
+    return [one for one in found if phase_of(one) not in ENDED]
 
 
 def forget_installer(api: Api) -> None:

@@ -8,6 +8,7 @@ changes what objects are given here or there raises `workflows.model.components.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from typing import Any, cast
 
 import yaml
@@ -17,6 +18,7 @@ from profiles.bootstrap.inventory import Bootstrap
 from profiles.errors import ProfileError
 from workflows.bootstrap.kubeadm_documents import server_of
 from workflows.model.components import ChosenComponent
+from workflows.model.manifest import items, part
 from workflows.programs.serving.objects import standing_by, tolerating
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -53,7 +55,11 @@ def endpoint_for_pods(bootstrap: Bootstrap) -> str:
     before the API, which a lost host may take with it as well.
     """
     endpoint = bootstrap.endpoint
-    if endpoint is None or not isinstance(bootstrap.engine, Kubeadm) or not endpoint.address.replace(".", "").isdigit():
+    if endpoint is None or not isinstance(bootstrap.engine, Kubeadm):
+        return ""
+    try:
+        IPv4Address(endpoint.address)
+    except ValueError:
         return ""
     return server_of(bootstrap)
 
@@ -75,7 +81,7 @@ def enduring(manifest: Manifest, endpoint: str) -> dict[str, Any]:
         ProfileError: settings of Argo that cannot be read.
     """
     found, kind = dict(manifest), manifest.get("kind")
-    name = _mapping(manifest.get("metadata")).get("name")
+    name = part(manifest, "metadata").get("name")
     address, _, port = endpoint.rpartition(":")
     variables: dict[str, str] = {HOST: address, PORT: port} if endpoint else {}
     if kind in WEBHOOKS:
@@ -91,18 +97,16 @@ def _failing_soon(found: dict[str, Any]) -> dict[str, Any]:
     def soon(hook: Manifest) -> dict[str, Any]:
         return {**hook, "timeoutSeconds": min(int(hook.get("timeoutSeconds") or WEBHOOK_SECONDS), WEBHOOK_SECONDS)}
 
-    return {**found, "webhooks": [soon(hook) for hook in _listed(found.get("webhooks"))]}
+    return {**found, "webhooks": [soon(hook) for hook in items(found, "webhooks")]}
 
 
 def _with_variables(found: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
     """A Deployment whose containers all have these variables in their environment."""
     if not variables:
         return found
-    spec = _mapping(found.get("spec"))
-    template = _mapping(spec.get("template"))
-    pod = _mapping(template.get("spec"))
+    spec, template, pod = part(found, "spec"), part(found, "spec", "template"), part(found, "spec", "template", "spec")
     own = {
-        key: [_container(one, variables) for one in _listed(pod[key])]
+        key: [_container(one, variables) for one in items(pod, key)]
         for key in ("initContainers", "containers")
         if key in pod
     }
@@ -111,7 +115,7 @@ def _with_variables(found: dict[str, Any], variables: Mapping[str, str]) -> dict
 
 def _container(own: Manifest, variables: Mapping[str, str]) -> dict[str, Any]:
     """A container with these variables behind its own; what it says itself of one of them stays."""
-    there = _listed(own.get("env"))
+    there = items(own, "env")
     said = {one.get("name") for one in there}
     added = [{"name": name, "value": value} for name, value in variables.items() if name not in said]
     return {**own, "env": [*there, *added]}
@@ -119,10 +123,10 @@ def _container(own: Manifest, variables: Mapping[str, str]) -> dict[str, Any]:
 
 def _with_executor(found: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
     """Argo's settings, by which the containers beside every step's own (`init`, `wait`) have these variables."""
-    data = _mapping(found.get("data"))
+    data = part(found, "data")
     if WHOLE in data:
         whole = _read(data[WHOLE])
-        executor = _container(_mapping(whole.get(EXECUTOR)), variables)
+        executor = _container(part(whole, EXECUTOR), variables)
         return {**found, "data": {**data, WHOLE: _written({**whole, EXECUTOR: executor})}}
     executor = _container(_read(data.get(EXECUTOR) or "{}"), variables)
     return {**found, "data": {**data, EXECUTOR: _written(executor)}}
@@ -133,16 +137,8 @@ def _read(text: str) -> Manifest:
         found: object = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ProfileError("components.argo-workflows.source", f"{CONTROLLER_SETTINGS} is no YAML: {error}") from error
-    return _mapping(found)
+    return cast("Manifest", found) if isinstance(found, dict) else {}
 
 
 def _written(document: Manifest) -> str:
     return yaml.safe_dump(dict(document), sort_keys=False)
-
-
-def _mapping(found: object) -> Manifest:
-    return cast("Manifest", found) if isinstance(found, dict) else {}
-
-
-def _listed(found: object) -> list[Manifest]:
-    return cast("list[Manifest]", found) if isinstance(found, list) else []

@@ -67,10 +67,12 @@ class Workflow:
     @property
     def failed_steps(self) -> tuple[tuple[str, str], ...]:
         """(display name, message) of steps that did not succeed; of tries of one step with the same words one."""
-        ended = [step for step in self.steps if step.kind == "Pod" and step.phase in ("Failed", "Error")]
-        tries = [(_TRY.sub("", step.name), step.message) if _TRY.search(step.name) else () for step in ended]
-        told = enumerate(zip(ended, tries, strict=True))
-        return tuple((step.name, step.message) for at, (step, one) in told if not one or one not in tries[:at])
+        told: dict[tuple[str | int, str], str] = {}
+        for at, step in enumerate(self.steps):
+            if step.kind == "Pod" and step.phase in ("Failed", "Error"):
+                whole = _TRY.sub("", step.name)
+                told.setdefault((whole if whole != step.name else at, step.message), step.name)
+        return tuple((name, message) for (_, message), name in told.items())
 
 
 def workflow_of(workflow: Json) -> Workflow:

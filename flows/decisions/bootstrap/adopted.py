@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from flows.decisions.bootstrap.plan import check_steps
 from flows.decisions.text import first_names
 from profiles.bootstrap.request import BootstrapRequest
-from profiles.cluster import ClusterProfile
 from profiles.errors import Refused
 from profiles.vocabulary import VerdictWord
 from workflows.bootstrap.control_sight import ControlSight
@@ -30,10 +28,10 @@ def refuse_node_verbs(request: BootstrapRequest) -> None:
         raise Refused(request.verb, f"{does}, then `primus bootstrap` again")
 
 
-def adopted_steps(cluster: ClusterProfile, hosts: Collection[str]) -> tuple[Step, ...]:
+def adopted_steps(hosts: Collection[str]) -> tuple[Step, ...]:
     """Checks alone, which are never carried out: the cluster's own, and one of each of these hosts."""
     whole = Step(Stage.PRECHECKS, CLUSTER, "", "answers, and its nodes are Ready")
-    return (whole, *(step for step in check_steps(cluster, "is fit to train") if step.subject in hosts))
+    return (whole, *(Step(Stage.PRECHECKS, name, "", "is fit to train") for name in hosts))
 
 
 def cluster_proof(sight: ControlSight, hosts: Collection[str]) -> StepProof:

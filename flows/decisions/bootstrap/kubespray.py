@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from flows.decisions.bootstrap.plan import check_steps
 from flows.decisions.bootstrap.proofs import control_plane_proof, node_proof
 from flows.decisions.text import first_names
 from profiles.bootstrap.engines import Kubespray
@@ -42,7 +41,7 @@ def kubespray_steps(cluster: ClusterProfile, version: str) -> tuple[Step, ...]:
         version: of Kubernetes.
     """
     bootstrap = inventory_of(cluster)
-    checks = check_steps(cluster, "is fit to become a node")
+    checks = [Step(Stage.PRECHECKS, name, "", "is fit to become a node") for name in bootstrap.hosts]
     nodes = [
         Step(
             Stage.CONTROL_PLANE if bootstrap.hosts[name].controls else Stage.WORKERS,

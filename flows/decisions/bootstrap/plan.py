@@ -8,7 +8,7 @@ from flows.decisions.bootstrap.configuration import Settings, cluster_fingerprin
 from profiles.bootstrap.release import ReleaseProfile
 from profiles.cluster import ClusterProfile
 from workflows.bootstrap import kubeadm_documents
-from workflows.bootstrap.host_state import HostState, fingerprint, host_state, inventory_of, sections
+from workflows.bootstrap.host_state import HostState, fingerprint, host_state, sections
 from workflows.model.bootstrap import CLUSTER, Stage, Step
 
 
@@ -28,7 +28,7 @@ def steps_of(cluster: ClusterProfile, release: ReleaseProfile, authority: str = 
     """
     bootstrap, _ = sections(cluster)
     planes, workers = bootstrap.control_planes, bootstrap.workers
-    steps = list(check_steps(cluster, "is fit to become a node"))
+    steps = [_check(name) for name in bootstrap.hosts]
     # What lies on a host that only works is the same everywhere: of ten thousand it is made once.
     states = {name: host_state(cluster, release, name, authority) for name in (*planes, *workers[:1])}
     prints = {name: state.fingerprint for name, state in states.items()}
@@ -50,10 +50,8 @@ def steps_of(cluster: ClusterProfile, release: ReleaseProfile, authority: str = 
     return tuple(steps)
 
 
-def check_steps(cluster: ClusterProfile, what: str) -> tuple[Step, ...]:
-    """Pre-checks of all hosts; with another profile they are other ones. `what`: a host shows by them."""
-    wanted = fingerprint(cluster.model_dump_json())
-    return tuple(Step(Stage.PRECHECKS, name, wanted, what) for name in inventory_of(cluster).hosts)
+def _check(name: str) -> Step:
+    return Step(Stage.PRECHECKS, name, "", "is fit to become a node")
 
 
 def _host(name: str, state: HostState, wanted: str) -> Step:

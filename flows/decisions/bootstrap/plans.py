@@ -22,6 +22,7 @@ from profiles.bootstrap.request import BootstrapRequest
 from profiles.cluster import ClusterProfile
 from profiles.errors import ProfileError
 from profiles.run import RunProfile
+from workflows.bootstrap.host_state import fingerprint
 from workflows.model.bootstrap import CLUSTER, Stage, Step, StepRecord
 from workflows.model.components import InstalledComponent
 
@@ -48,7 +49,7 @@ def plan_of(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, Ste
     refuse_unknown(bootstrap, (*request.hosts, *request.without))
     match request.verb:
         case "build" | "check" | "join":
-            return trimmed(_building(wanted, request, records))
+            return _checked_as(wanted, trimmed(_building(wanted, request, records)))
         case "leave":
             return _leaving(wanted, request, records)
         case "upgrade":
@@ -152,12 +153,22 @@ def _changing(bootstrap: Bootstrap, steps: tuple[Step, ...]) -> tuple[Step, ...]
     return behind_validation(steps) if isinstance(bootstrap.engine, Kubespray) else steps
 
 
+def _checked_as(wanted: Wanted, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Hosts are fit for one profile, with what somebody passes over: for another one they are checked anew.
+
+    Only here: what a run proves (`fingerprint_of`) is the same whatever else the profile says.
+    """
+    by = fingerprint([wanted.cluster.model_dump_json(), sorted(wanted.forced)])
+    checks = {step.id for step in steps if step.stage is Stage.PRECHECKS and step.subject != CLUSTER}
+    return tuple(replace(step, wanted=by) if step.id in checks else step for step in steps)
+
+
 def _building(wanted: Wanted, request: BootstrapRequest, records: Mapping[str, StepRecord]) -> list[Step]:
     concerned = subjects_of(wanted, request, records)
     subjects = {*concerned, CLUSTER}
     adopted = isinstance(section(wanted).engine, Adopt)
     if adopted:
-        steps = list(adopted_steps(wanted.cluster, concerned))
+        steps = list(adopted_steps(concerned))
     elif isinstance(wanted.engine, Kubespray):
         every = kubespray_steps(wanted.cluster, wanted.kubernetes)
         steps = [step for step in every if step.subject in subjects]

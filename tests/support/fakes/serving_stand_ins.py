@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -161,6 +161,12 @@ class MadeCluster(Api):
             address = {"type": "InternalIP", "address": f"192.0.2.{number + 1}"}
             status = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [address]}
             self.objects[f"/api/v1/nodes/{name}"] = {"kind": "Node", "metadata": {"name": name}, "status": status}
+
+    def serve(self, kinds: Mapping[str, Sequence[tuple[str, str, bool]]]) -> None:
+        """Let the API serve these: plural, kind, and whether it is in a namespace, by path of group and version."""
+        for path, served in kinds.items():
+            resources = [{"name": name, "kind": kind, "namespaced": inside} for name, kind, inside in served]
+            self.objects[path] = {"metadata": {"name": path}, "resources": resources}
 
     def _check(self, path: str) -> None:
         if self.away:

@@ -36,6 +36,7 @@ from tests.support.harness.embedded_stage import (
     spec,
     terminal,
 )
+from tests.support.running.waiting import until
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -159,15 +160,18 @@ def test_a_broken_jobset_fails_and_its_pods_end(one: EmbeddedCluster) -> None:
 
 
 def test_pods_of_an_owner_that_left_nothing_behind_are_deleted(one: EmbeddedCluster) -> None:
+    own = {"jobset.sigs.k8s.io/jobset-name": "victim"}
     one.apply(jobset("victim", role("a", 2, "sleep", "1000")))
-    for item in one.list("Pod"):
-        phase(one, item["metadata"]["name"], "Running")
+    until("both of its pods", lambda: len(one.list("Pod", own)) == 2)
+    pods = [item["metadata"]["name"] for item in one.list("Pod", own)]
+    for name in pods:
+        phase(one, name, "Running")
     file_of(one, "JobSet", "victim").write_bytes(b"\0\0\0")
     kill_keeper(one)
     others_go_on(one)
     gone(one, "JobSet", "victim")
-    for item in one.list("Pod", {"jobset.sigs.k8s.io/jobset-name": "victim"}):
-        gone(one, "Pod", item["metadata"]["name"])
+    for name in pods:
+        gone(one, "Pod", name)
 
 
 def test_a_broken_workflow_ends_in_error(one: EmbeddedCluster) -> None:

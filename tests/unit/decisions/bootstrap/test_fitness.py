@@ -9,15 +9,19 @@ import pytest
 
 from flows.decisions.bootstrap.fitness import FRESH_SECONDS, lately_fit
 from flows.decisions.bootstrap.judge import Wanted, judged
-from flows.decisions.bootstrap.plan import steps_of
+from flows.decisions.bootstrap.plans import plan_of
+from profiles.bootstrap.request import BootstrapRequest
+from profiles.loading.load import load_run
 from tests.support.builders import host_sights
+from tests.support.builders.components import chosen_of, cluster_with
 from tests.support.builders.kubeadm_cluster import HOSTS, kubeadm_cluster, release, sight_of
 from workflows.bootstrap.building import BuildingSight
 from workflows.model.bootstrap import Stage, Step, StepRecord
 from workflows.model.host_sight import LookFailure
 
 CLUSTER, RELEASE = kubeadm_cluster(), release()
-PLAN = steps_of(CLUSTER, RELEASE)
+WANTED = Wanted(CLUSTER, RELEASE, {})
+PLAN = plan_of(WANTED, BootstrapRequest(cluster="made"), {})
 NOW = 5000.0
 
 
@@ -35,9 +39,27 @@ def test_hosts_that_a_command_found_fit_before_it_was_cut_off_are_not_measured_a
     assert lately_fit(PLAN, cut_off(), NOW) == dict.fromkeys(HOSTS, 40.0)
 
 
-def test_another_profile_is_checked_anew() -> None:
-    other = steps_of(kubeadm_cluster(mirror={"files_url": "http://192.0.2.6:8080"}), RELEASE)
-    assert lately_fit(other, cut_off(), NOW) == {}
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(WANTED, cluster=kubeadm_cluster(mirror={"files_url": "http://192.0.2.6:8080"})),
+        replace(WANTED, forced={"swap": "it is never used"}),
+    ],
+)
+def test_another_profile_and_what_somebody_passed_over_are_checked_anew(other: Wanted) -> None:
+    plan = plan_of(other, BootstrapRequest(cluster="made"), {})
+    assert lately_fit(plan, cut_off(), NOW) == {}
+    assert {step.id for step, own in zip(plan, PLAN, strict=True) if step.wanted != own.wanted} == {
+        f"prechecks/{name}" for name in HOSTS
+    }
+
+
+def test_what_a_run_proves_is_the_same_whatever_else_the_profile_says() -> None:
+    found = cluster_with(["metrics-server"])
+    whole = Wanted(found, None, {}, chosen_of(found), run=load_run("demo"))
+    other = replace(whole, cluster=found.model_copy(update={"description": "other words"}), forced={"swap": "unused"})
+    proofs = {plan_of(one, BootstrapRequest(cluster="made"), {})[-1].wanted for one in (whole, other)}
+    assert len(proofs) == 1
 
 
 OTHERS: Mapping[str, dict[str, StepRecord]] = {
@@ -60,7 +82,7 @@ def test_who_was_found_fit_must_answer_all_the_same() -> None:
     looked = host_sights.sight_of(CLUSTER, pairs=False)
     silent = replace(looked.hosts["w1"], failure=LookFailure.UNREACHABLE, why="no route")
     seen = BuildingSight(NOW, replace(looked, hosts={**looked.hosts, "w1": silent}), sight_of(CLUSTER, RELEASE))
-    wanted = Wanted(CLUSTER, RELEASE, {}, fit=lately_fit(PLAN, cut_off(), NOW))
+    wanted = replace(WANTED, fit=lately_fit(PLAN, cut_off(), NOW))
     checks = {name: proof for name, proof in judged(wanted, PLAN, seen).items() if name.startswith("prechecks/")}
     assert {name: one.word for name, one in checks.items() if one.word != "pass"} == {"prechecks/w1": "unknown"}
     assert checks["prechecks/c1"].why == "every check passed 40 s before, and it answers"

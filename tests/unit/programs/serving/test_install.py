@@ -34,9 +34,7 @@ CORE = {
 
 def made_cluster() -> MadeCluster:
     cluster = MadeCluster()
-    for path, kinds in CORE.items():
-        resources = [{"name": name, "kind": kind, "namespaced": inside} for name, kind, inside in kinds]
-        cluster.objects[path] = {"metadata": {"name": path}, "resources": resources}
+    cluster.serve(CORE)
 
     def established(path: str, found: Json) -> None:
         if "/customresourcedefinitions/" in path:

@@ -134,9 +134,7 @@ def _flags(template: Json) -> list[str]:
 
 def made_api() -> MadeCluster:
     api = MadeCluster("a")
-    for path, kinds in CORE.items():
-        resources = [{"name": name, "kind": kind, "namespaced": inside} for name, kind, inside in kinds]
-        api.objects[path] = {"metadata": {"name": path}, "resources": resources}
+    api.serve(CORE)
 
     def established(path: str, found: Json) -> None:
         if "/customresourcedefinitions/" in path:

@@ -39,9 +39,7 @@ class Workflows:
 
 def made_api() -> MadeCluster:
     api = MadeCluster()
-    for path, kinds in KINDS.items():
-        resources = [{"name": name, "kind": kind, "namespaced": inside} for name, kind, inside in kinds]
-        api.objects[path] = {"metadata": {"name": path}, "resources": resources}
+    api.serve(KINDS)
     return api
 
 

@@ -30,9 +30,7 @@ KINDS = {
 @pytest.fixture
 def api() -> MadeCluster:
     made = MadeCluster()
-    for path, kinds in KINDS.items():
-        resources = [{"name": name, "kind": kind, "namespaced": inside} for name, kind, inside in kinds]
-        made.objects[path] = {"metadata": {"name": path}, "resources": resources}
+    made.serve(KINDS)
     return made
 
 
